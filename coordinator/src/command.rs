@@ -297,6 +297,18 @@ pub enum Command {
         /// At least 1; 0 is no bound.
         moves: u32,
     },
+    /// Another policy: partitions are moved to where it says.
+    SetPolicy {
+        /// The policy.
+        policy: Policy,
+    },
+    /// They are there, as far as that can be.
+    EndChange {
+        /// The policy that was set.
+        policy: Policy,
+    },
+    /// What a rebalance, a drain or another policy moves is given up, and what waits is dropped.
+    CancelMoves,
 }
 
 /// The protocol that came with migrations.
@@ -308,6 +320,9 @@ const STARTS: u16 = 3;
 
 /// The protocol that came with a bound on what moves at a time.
 const TURNS: u16 = 8;
+
+/// The protocol that came with policies that can be changed.
+const POLICIES: u16 = 8;
 
 impl Command {
     /// The protocol that everybody has to speak before this command is proposed or carried out; none
@@ -324,6 +339,7 @@ impl Command {
             | Command::Drain { on: true, .. } => Some(MIGRATIONS),
             Command::RegisterStart { .. } => Some(STARTS),
             Command::MovesMax { .. } => Some(TURNS),
+            Command::SetPolicy { .. } => Some(POLICIES),
             _ => None,
         }
     }

@@ -36,13 +36,18 @@ mod load;
 mod migrations;
 mod nodes;
 mod operator;
+mod placement;
+mod planning;
 mod sessions;
 
 pub use balance::{AUTO_REBALANCE_AFTER_MS, AUTO_REBALANCE_AGAIN_MS_MAX, Balance};
 pub use migrations::{FAILED_PATIENCE_MS, RETRY_MS, RETRY_PATIENCE_MS};
 
+pub use planning::{PLAN_PATIENCE_MS, PlanJob, PlanResult};
+
 use migrations::Migrating;
 use operator::Operation;
+use planning::Planning;
 use sessions::Sessions;
 
 /// Between two ticks of raft, ms: a leader that falls silent is replaced after 10 to 20 of them,
@@ -89,6 +94,8 @@ pub enum Event {
     Coordinators(RaftId, Coordinators),
     /// A link to another coordinator is gone.
     Lost(RaftId),
+    /// Plans that this coordinator has asked for are made.
+    Planned(Box<PlanResult>),
     /// This coordinator is about to stop: somebody else is to lead.
     StepAside,
 }
@@ -115,6 +122,8 @@ pub enum Action {
     AnswerAll(Vec<SessionId>, Answer),
     /// Close a connection of a node: it has a newer one.
     Close(SessionId),
+    /// Make plans, and say what came of them: [`Event::Planned`].
+    Plan(Box<PlanJob>),
     /// Send this to the coordinator `to`, which is reached at `address`.
     Raft {
         /// Its number.
@@ -205,6 +214,8 @@ enum Pending {
     Rebalance,
     /// How much may move at a time.
     MovesMax,
+    /// Plans that are made elsewhere.
+    Planning(Planning),
     /// What nodes or this leader want to have decided about it: said again until it is.
     Migration(MigrationId),
     Operation(Operation),
@@ -390,7 +401,7 @@ impl<D: Disk> Coordinator<D> {
         }
         self.tick(&mut inputs);
         if self.member.is_settled() {
-            self.decide(&mut inputs);
+            self.decide(&mut inputs, &mut actions);
         }
         let peers = &self.peers;
         let post = |state: &State, message: Message| {
@@ -494,6 +505,7 @@ impl<D: Disk> Coordinator<D> {
             Event::Coordinators(_, Coordinators(told)) => self.learn_of(told),
             Event::Lost(id) => inputs.push(Input::Lost(id)),
             Event::StepAside => inputs.push(self.step_aside()),
+            Event::Planned(result) => self.plan_made(*result, inputs, actions),
             Event::Closed(session) => self.sessions.closed(session),
             Event::Request(session, Request::Operator { id, query }) => {
                 self.operate(session, id, query, inputs, actions);
@@ -569,7 +581,7 @@ impl<D: Disk> Coordinator<D> {
     }
 
     /// What a leader does of its own accord.
-    fn decide(&mut self, inputs: &mut Vec<Input>) {
+    fn decide(&mut self, inputs: &mut Vec<Input>, actions: &mut Vec<Action>) {
         let is_founding = |(_, pending): &(u64, Pending)| matches!(pending, Pending::Bootstrap);
         if self.state().cluster().is_none()
             && let Some(founding) = self.founding.clone()
@@ -595,7 +607,7 @@ impl<D: Disk> Coordinator<D> {
         self.note_what_is_spoken(inputs);
         self.promote_learners(inputs);
         self.note_moves_max(inputs);
-        self.decide_migrations(inputs);
+        self.decide_migrations(inputs, actions);
         let ticket = self.ticket(None);
         if self.liveness.begin_round(ticket) {
             inputs.push(Input::Read(ticket));
@@ -722,6 +734,7 @@ impl<D: Disk> Coordinator<D> {
             | Pending::Speaks(_)
             | Pending::Promote
             | Pending::MovesMax
+            | Pending::Planning(_)
             | Pending::Rebalance => {}
             Pending::Register(session, registration, start) => match outcome {
                 Outcome::Applied(Ok(_)) => {
@@ -741,9 +754,14 @@ impl<D: Disk> Coordinator<D> {
 
     /// Does not wait for ever: raft drops a read or a proposal now and then.
     fn give_up(&mut self, actions: &mut Vec<Action>) {
-        let is_late = |since: u64| self.now_ms - since >= PATIENCE_MS;
-        let pending = self.pending.iter();
-        let late = pending.filter(|(_, (since, _))| is_late(*since));
+        let is_late = |(_, (since, pending)): &(&Ticket, &(u64, Pending))| {
+            let patience_ms = match pending {
+                Pending::Planning(_) => PLAN_PATIENCE_MS,
+                _ => PATIENCE_MS,
+            };
+            self.now_ms - since >= patience_ms
+        };
+        let late = self.pending.iter().filter(is_late);
         let late: Vec<Ticket> = late.map(|(ticket, _)| *ticket).collect();
         for ticket in late {
             let Some((_, pending)) = self.pending.remove(&ticket) else {
@@ -755,6 +773,10 @@ impl<D: Disk> Coordinator<D> {
                 }
                 Pending::Migration(id) => self.migrating.settle(id, ticket),
                 Pending::Told(node) => drop(self.told.remove(&node)),
+                Pending::Planning(planning) => {
+                    let waits = planning.operation();
+                    actions.extend(waits.map(|operation| operation.answer(Report::TimedOut)));
+                }
                 _ => {}
             }
         }

@@ -10,9 +10,14 @@ use ephesus_wire::table::PartitionStatus;
 use serde::{Deserialize, Serialize};
 
 use crate::command::RaftId;
+use crate::placement::Policy;
 use crate::state::{MemberStatus, Refusal};
 
 pub use crate::load::report::{ClusterLoadReport, PartitionLoadRow, RatesRow, ShardLoadRow};
+mod placement;
+
+pub use placement::{PlacementReport, PlacementRow, PlacementState};
+
 pub use crate::migration::report::{
     DrainingRow, MigrationRow, MigrationState, MigrationsReport, MoveRow,
 };
@@ -97,6 +102,18 @@ pub enum Query {
     },
     /// What shards and partitions do.
     Load,
+    /// Where the table stands against a policy, and what it would take to get there.
+    Placement {
+        /// The policy; none: the one that holds.
+        policy: Option<Policy>,
+    },
+    /// Another policy, and partitions where it says.
+    SetPlacement {
+        /// The policy.
+        policy: Policy,
+    },
+    /// What rebalances, drains and a change of the policy move given up.
+    CancelPlacement,
 }
 
 /// What the operator is told.
@@ -163,6 +180,15 @@ pub enum Report {
     },
     /// To [`Query::Load`].
     Load(ClusterLoadReport),
+    /// To [`Query::Placement`].
+    Placement(Box<PlacementReport>),
+    /// To [`Query::SetPlacement`].
+    PlacementSet,
+    /// To [`Query::CancelPlacement`].
+    PlacementCancelled {
+        /// How many migrations were given up.
+        migrations: u64,
+    },
 }
 
 /// The cluster in a few lines.

@@ -14,6 +14,7 @@ mod home;
 pub mod inbox;
 mod met;
 mod peers;
+mod planner;
 mod refusals;
 mod sessions;
 mod stop;
@@ -52,6 +53,7 @@ use inbox::Inbox;
 use met::Met;
 pub use peers::LETTERS_MAX;
 use peers::{Doorbells, Peers};
+use planner::Planner;
 use refusals::RefusalReport;
 use sessions::Sessions;
 use stop::Stop;
@@ -135,6 +137,7 @@ pub enum Ended {
 pub struct Server {
     coordinator: Coordinator<GlommioDisk>,
     inbox: Inbox,
+    planner: Planner,
     sessions: Rc<Sessions>,
     peers: Peers,
     listener: Rc<Listener>,
@@ -229,11 +232,13 @@ impl Server {
         let (requests, inbox) = inbox::inbox();
         let met = Met::read(home.path(), (id, home.uuid), requests.0.clone())?;
         met.set_known(coordinator.ids());
+        let planner = Planner::new(requests.1.clone());
         let sessions = Sessions::new(requests, Rc::clone(&doorbells), Rc::clone(&met));
         let seed = u64::from_le_bytes(seed);
         Ok(Server {
             coordinator,
             inbox,
+            planner,
             sessions,
             peers: Peers::new(Rc::clone(&dialer), seed, Rc::clone(&met), doorbells),
             met,
@@ -313,12 +318,13 @@ impl Server {
             coordinator,
             peers,
             sessions,
+            planner,
             ..
         } = self;
-        let send = |action| carry_out(action, sessions, peers);
+        let send = |action| carry_out(action, sessions, peers, planner);
         let actions = coordinator.turn(events, now_ms, wall_ms, send).await?;
         for action in actions {
-            carry_out(action, &self.sessions, &mut self.peers);
+            carry_out(action, &self.sessions, &mut self.peers, &mut self.planner);
         }
         self.introduce();
         // In time where another one votes from now on: it leads only with this one's vote, in a later turn. And where
@@ -414,8 +420,9 @@ impl Server {
     }
 }
 
-fn carry_out(action: Action, sessions: &Sessions, peers: &mut Peers) {
+fn carry_out(action: Action, sessions: &Sessions, peers: &mut Peers, planner: &mut Planner) {
     match action {
+        Action::Plan(job) => planner.make(*job),
         Action::Answer(session, answer) => sessions.answer(session, &answer),
         Action::AnswerAll(to, answer) => sessions.answer_all(&to, &answer),
         Action::Close(session) => sessions.close(session),

@@ -23,19 +23,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::{Addresses, ClusterId, ClusterOptions, Command, Nonce, RaftId, Registration};
 use crate::migration::{AbortReason, Migration};
-use crate::placement::Move;
+use crate::placement::{Move, Place, Policy};
 
 mod assignment;
 mod coordinators;
 mod migrations;
+mod placing;
 mod planning;
 mod refusal;
 mod registration;
 mod upgrade;
 
-use assignment::places;
+pub(crate) use assignment::places;
 
 pub use migrations::{ENDED_KEPT, Migrations, Retry};
+pub use placing::Course;
+pub use planning::Scene;
 pub use refusal::{Refusal, SnapshotError};
 pub use upgrade::{BEHIND_NAMED_MAX, Behind, Speaker};
 
@@ -178,6 +181,9 @@ struct Added {
 struct Placing {
     /// See [`State::moves_max`].
     moves_max: u32,
+    /// The policy, once another one was set.
+    policy: Option<Policy>,
+    course: Course,
 }
 
 impl Default for State {
@@ -312,6 +318,20 @@ impl State {
         RaftId(self.coordinator_id_max.0 + 1)
     }
 
+    /// Where a partition is.
+    #[must_use]
+    pub fn place_of(&self, partition: PartitionId) -> Option<Place> {
+        let owner = self.table.entry(partition)?.primary()?;
+        let (node, shard) = (owner.node, owner.shard);
+        Some(Place { node, shard })
+    }
+
+    /// The node that a partition is on.
+    #[must_use]
+    pub fn owner_of(&self, partition: PartitionId) -> Option<NodeId> {
+        Some(self.place_of(partition)?.node)
+    }
+
     /// The partitions of a node, ascending.
     pub fn owned(&self, node: NodeId) -> impl Iterator<Item = PartitionId> + '_ {
         let entries = self.table.entries.iter().enumerate();
@@ -408,6 +428,9 @@ impl State {
             Command::CoordinatorSpeaks { id, speaks } => self.coordinator_speaks(*id, *speaks)?,
             Command::LimitMoves { mb_s } => self.limit_moves(*mb_s),
             Command::MovesMax { moves } => self.set_moves_max(*moves),
+            Command::SetPolicy { policy } => self.set_policy(*policy)?,
+            Command::EndChange { policy } => self.end_change(*policy),
+            Command::CancelMoves => self.cancel_moves(),
         };
         self.give_turns(&mut effects);
         if was_moving && !self.is_moving() {

@@ -30,6 +30,7 @@ use crate::node::time::WallClock;
 use crate::tls::{AuthClients, TlsFiles, TlsOptions};
 use coordinator::CoordinatorCommand;
 use operator::migrations::{Drain, MigrationCommand, Migrations, MoveOne, Rebalance};
+use operator::placement::PlacementCommand;
 use operator::{Look, LookAtPartitions, MemberCommand, NodeCommand};
 
 /// Exit code of a bad flag.
@@ -70,6 +71,9 @@ pub enum Command {
     /// Change what moves.
     #[command(subcommand)]
     Migration(MigrationCommand),
+    /// Show and change how partitions find their shards.
+    #[command(subcommand)]
+    Placement(PlacementCommand),
     /// Change the nodes of a cluster.
     #[command(subcommand)]
     Node(NodeCommand),

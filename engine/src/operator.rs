@@ -18,6 +18,7 @@ pub mod force;
 mod member;
 mod migrations;
 mod node;
+mod placement;
 mod waiting;
 
 use std::io::Write;
@@ -33,6 +34,7 @@ use ephesus_coordinator::state::Refusal;
 use ephesus_wire::handshake::Secret;
 
 use crate::cli::operator::migrations::MigrationCommand;
+use crate::cli::operator::placement::PlacementCommand;
 use crate::cli::operator::{Asking, By, Look, LookAtPartitions, MemberCommand, NodeCommand};
 use crate::cli::{Command, EXIT_USAGE};
 
@@ -142,6 +144,9 @@ pub fn main(command: Command) -> ExitCode {
         Command::Migration(MigrationCommand::Cancel { id, asking }) => {
             migrations::cancel(id, &asking)
         }
+        Command::Placement(PlacementCommand::Show(look)) => placement::show(&look),
+        Command::Placement(PlacementCommand::Set(set)) => placement::set(&set),
+        Command::Placement(PlacementCommand::Cancel(asking)) => placement::cancel(&asking),
         Command::Node(NodeCommand::Remove(remove)) => node::remove(&remove),
         Command::CoordinatorMember(MemberCommand::Add { address, asking }) => {
             member::add(&address, &asking)

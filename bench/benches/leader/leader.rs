@@ -184,6 +184,11 @@ impl Leader {
                 match action {
                     Action::Answer(session, answer) => self.answer(vec![session], &answer)?,
                     Action::AnswerAll(sessions, answer) => self.answer(sessions, &answer)?,
+                    Action::Plan(job) => {
+                        let made = Event::Planned(Box::new(job.run()));
+                        let sent = self.senders.1.try_send(made);
+                        sent.map_err(|e| wrong("a plan", e))?;
+                    }
                     Action::Close(_) | Action::Raft { .. } | Action::Coordinators { .. } => {}
                 }
             }

@@ -8,7 +8,7 @@ use ephesus_wal::Disk;
 use ephesus_wire::{MigrationId, NodeId};
 
 use super::balance::Calm;
-use super::{Coordinator, Pending, UNDECIDED_MAX};
+use super::{Action, Coordinator, Pending, UNDECIDED_MAX};
 use crate::command::Command;
 use crate::member::{Input, Ticket};
 use crate::migration::{Abort, AbortReason, Phase, Progress, Step, bounded};
@@ -42,6 +42,28 @@ pub(super) struct Migrating {
     waiting: BTreeMap<MigrationId, Retry>,
     pub(super) calm: Calm,
     looked_at_ms: Option<u64>,
+    pace: Pace,
+}
+
+/// What moves have copied since something has begun to move, and for how long.
+#[derive(Debug, Default)]
+struct Pace {
+    bytes: u64,
+    busy_ms: u64,
+    is_busy: bool,
+}
+
+impl Pace {
+    /// So much time has passed, in which something moved or not.
+    fn pass(&mut self, is_busy: bool, ms: u64) {
+        if is_busy && !self.is_busy && self.bytes > 0 {
+            *self = Pace::default();
+        }
+        if is_busy {
+            self.busy_ms += ms;
+        }
+        self.is_busy = is_busy;
+    }
 }
 
 /// An aborted move that is to be planned again.
@@ -74,12 +96,20 @@ impl Migrating {
         }
     }
 
+    /// What moves of late have copied per second, all together; none: nothing has moved yet.
+    pub(super) fn rate(&self) -> Option<u64> {
+        let per_s = self.pace.bytes.saturating_mul(1_000) / self.pace.busy_ms.max(1);
+        Some(per_s).filter(|rate| *rate > 0)
+    }
+
     fn note(&mut self, id: MigrationId, progress: Progress, now_ms: u64) {
         let progress = Progress {
             last_error: bounded(&progress.last_error),
             ..progress
         };
         let before = self.noted.get(&id).cloned();
+        let copied = before.as_ref().map_or(0, |before| before.progress.bytes);
+        self.pace.bytes += progress.bytes.saturating_sub(copied);
         let mut noted = Noted {
             progress,
             at_ms: now_ms,
@@ -152,15 +182,18 @@ impl<D: Disk> Coordinator<D> {
     }
 
     /// Aborts what cannot go on, plans aborted moves again, and balances if it is to.
-    pub(super) fn decide_migrations(&mut self, inputs: &mut Vec<Input>) {
+    pub(super) fn decide_migrations(&mut self, inputs: &mut Vec<Input>, actions: &mut Vec<Action>) {
         let now_ms = self.now_ms;
         let is_early = |at: u64| now_ms - at < LOOK_MS;
         if self.migrating.looked_at_ms.is_some_and(is_early) {
             return;
         }
-        self.migrating.looked_at_ms = Some(now_ms);
+        let looked_ms = self.migrating.looked_at_ms.replace(now_ms);
         let state = self.member.state();
         let migrating = &mut self.migrating;
+        let is_busy = !state.migrations().active.is_empty();
+        let passed_ms = now_ms - looked_ms.unwrap_or(now_ms);
+        migrating.pace.pass(is_busy, passed_ms);
         let ended: BTreeSet<MigrationId> = state.ended_migrations().map(|(id, _)| id).collect();
         let active = &state.migrations().active;
         migrating
@@ -171,7 +204,7 @@ impl<D: Disk> Coordinator<D> {
         for (id, command) in commands {
             self.propose_migration(id, command, inputs);
         }
-        self.balance_if_due(inputs);
+        self.balance_if_due(actions);
     }
 }
 

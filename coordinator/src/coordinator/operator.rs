@@ -9,6 +9,7 @@ use ephesus_wal::Disk;
 use ephesus_wire::table::PartitionStatus;
 use ephesus_wire::{MigrationId, NodeId, PartitionId, Partitioning, ShardId};
 
+use super::planning::Planning;
 use super::{Action, Coordinator, Pending, SessionId};
 use crate::command::{Command, CoordinatorChange, RaftId};
 use crate::member::{Input, Outcome};
@@ -44,6 +45,8 @@ pub(super) enum Wanted {
     Cancel(MigrationId),
     CancelAll,
     Limit,
+    Policy,
+    CancelMoves,
 }
 
 impl Operation {
@@ -122,7 +125,7 @@ impl<D: Disk> Coordinator<D> {
             }
             Query::Rebalance { dry_run: false } => {
                 let operation = operation(Wanted::Plan { is_single: false });
-                self.rebalance(operation, None, inputs, actions);
+                self.rebalance(operation, None, actions);
                 return;
             }
             Query::Move {
@@ -151,6 +154,17 @@ impl<D: Disk> Coordinator<D> {
             }
             Query::CancelMigrations { ids } => {
                 self.cancel_all(operation(Wanted::CancelAll), &ids, inputs, actions);
+                return;
+            }
+            Query::SetPlacement { policy } => {
+                let command = Command::SetPolicy { policy };
+                self.propose_for(operation(Wanted::Policy), command, inputs, actions);
+                return;
+            }
+            Query::CancelPlacement => {
+                let command = Command::CancelMoves;
+                let operation = operation(Wanted::CancelMoves);
+                self.propose_for(operation, command, inputs, actions);
                 return;
             }
             Query::LimitMoves { mb_s } => {
@@ -218,15 +232,17 @@ impl<D: Disk> Coordinator<D> {
                         wanted,
                         ..operation
                     };
-                    let mut inputs = Vec::new();
-                    self.rebalance(operation, node, &mut inputs, actions);
-                    self.later.append(&mut inputs);
+                    self.rebalance(operation, node, actions);
                     return;
                 }
                 Wanted::Drain { name, .. } => Report::NotDraining { node: name.clone() },
                 Wanted::Cancel(id) => Report::MigrationCancelled { id: id.0 },
                 Wanted::CancelAll => Report::MigrationsCancelled,
                 Wanted::Limit => Report::MovesLimited,
+                Wanted::Policy => Report::PlacementSet,
+                Wanted::CancelMoves => Report::PlacementCancelled {
+                    migrations: effects.migrations.len() as u64,
+                },
                 Wanted::Read(_) => return,
             },
             // Over, in one way or another: as it was to be.
@@ -251,12 +267,22 @@ impl<D: Disk> Coordinator<D> {
         let Wanted::Read(query) = &operation.wanted else {
             return;
         };
+        if is_current && let Query::Placement { policy } = query {
+            let policy = policy.unwrap_or(self.state().policy());
+            let policies = vec![policy, self.state().standing_policy()];
+            self.plan_by(policies, Planning::Placement(operation, policy), actions);
+            return;
+        }
+        if is_current && let Query::Rebalance { .. } = query {
+            let policy = self.state().standing_policy();
+            self.plan_by(vec![policy], Planning::Would(operation), actions);
+            return;
+        }
         let report = if is_current {
             match query {
                 Query::Nodes => Report::Nodes(self.nodes()),
                 Query::Partitions => Report::Partitions(self.partitions()),
                 Query::Coordinators => Report::Coordinators(self.coordinators()),
-                Query::Rebalance { .. } => self.would_move(),
                 Query::Migrations => Report::Migrations(self.migrations()),
                 Query::Load => Report::Load(self.load_report()),
                 _ => Report::Status(self.status()),

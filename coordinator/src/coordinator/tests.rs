@@ -84,6 +84,10 @@ impl World {
                         self.answers.extend(each);
                     }
                     Action::Close(session) => self.closed.push(session),
+                    Action::Plan(job) => {
+                        let event = Event::Planned(Box::new(job.run()));
+                        todo.push((id, Some(event)));
+                    }
                     Action::Coordinators {
                         to, coordinators, ..
                     } => {

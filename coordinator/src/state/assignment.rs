@@ -7,14 +7,11 @@ use ephesus_wire::{MigrationId, NodeId, PartitionId, ShardId};
 
 use super::{State, is_up};
 use crate::migration::Arrival;
-use crate::placement::{self, Place, Share};
+use crate::placement::{Located, Place, Planner, Policy, Request, Spec};
 
 impl State {
     /// Gives every partition without an owner one, if there are enough nodes.
-    #[expect(
-        clippy::indexing_slicing,
-        reason = "orphans are of the table, and what is planned is of the places"
-    )]
+    #[expect(clippy::indexing_slicing, reason = "orphans are of the table")]
     pub(super) fn assign_if_ready(&mut self) -> BTreeSet<PartitionId> {
         let Some((_, options)) = self.cluster else {
             return BTreeSet::new();
@@ -33,23 +30,25 @@ impl State {
         let of = |is_drained: bool| {
             up.clone()
                 .filter(move |(id, _)| is_drained || !draining.contains(id))
-                .flat_map(|(id, m)| {
-                    let weight = m.capacity;
-                    places(*id, m.shards).map(move |place| Share { place, weight })
+                .flat_map(|(id, member)| {
+                    places(*id, member.shards).map(|place| Spec {
+                        place,
+                        weight: member.capacity,
+                        rack: Some(member.addresses.rack.as_str()).filter(|rack| !rack.is_empty()),
+                    })
                 })
                 .collect()
         };
-        let mut places: Vec<Share> = of(false);
+        let mut places: Vec<Spec<'_>> = of(false);
         if places.is_empty() {
             places = of(true);
         }
-        let Ok(plan) = placement::plan_shares(orphans.len() as u16, &places, options.policy) else {
-            return BTreeSet::new();
-        };
+        let owners = self.owners_of(&orphans, &places);
         let mut assigned = BTreeSet::new();
-        for (index, place) in orphans.into_iter().zip(plan) {
+        for (index, place) in orphans.into_iter().zip(owners) {
+            let Some(place) = place else { continue };
             let entry = &mut self.table.entries[index];
-            own(entry, places[place].place);
+            own(entry, place);
             let partition = PartitionId(index as u16);
             let arrival = Arrival {
                 migration: MigrationId(0),
@@ -60,6 +59,28 @@ impl State {
             assigned.insert(partition);
         }
         assigned
+    }
+
+    /// Who gets each of these partitions, none of which has an owner.
+    fn owners_of(&self, orphans: &[usize], places: &[Spec<'_>]) -> Vec<Option<Place>> {
+        let plan = |partitions, current: &[Located]| {
+            let request = Request {
+                partitions,
+                places,
+                current,
+                moves_max: usize::MAX,
+            };
+            self.policy().plan(&request).owners
+        };
+        match self.policy() {
+            // These would have all others change places: they divide what there is to divide.
+            Policy::Contiguous | Policy::RoundRobin => plan(orphans.len() as u16, &[]),
+            _ => {
+                let owners = plan(self.table.entries.len() as u16, &self.located());
+                let owner = |index: &usize| owners.get(*index).copied().flatten();
+                orphans.iter().map(owner).collect()
+            }
+        }
     }
 
     /// Spreads what a node owns over another number of its shards; its data stays where it is. All
@@ -76,7 +97,7 @@ impl State {
     }
 }
 
-pub(super) fn places(node: NodeId, shards: u16) -> impl Iterator<Item = Place> {
+pub(crate) fn places(node: NodeId, shards: u16) -> impl Iterator<Item = Place> {
     (0..shards).map(move |shard| Place {
         node,
         shard: ShardId(shard),

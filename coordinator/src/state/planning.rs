@@ -5,25 +5,55 @@ use std::collections::BTreeMap;
 use ephesus_wire::{NodeId, PartitionId};
 
 use super::{State, is_live, is_up, places};
-use crate::placement::{Located, Move, Place, Share, rebalance};
+use crate::placement::{Located, Place, Share};
+
+/// What plans follow from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scene {
+    /// Partitions of the cluster.
+    pub partitions: u16,
+    /// The shards that can give and get, and their racks; those of draining nodes have no weight.
+    pub able: Vec<(Share, String)>,
+    /// The same with those of nodes that are away for a while.
+    pub all: Vec<(Share, String)>,
+    /// Where partitions are, or will be.
+    pub current: Vec<Located>,
+}
 
 impl State {
-    /// The fewest moves that balance the cluster, draining nodes emptied. Nodes that have failed or recover neither
-    /// give nor get, but for draining ones that recover, which give; what is under way counts where it goes.
+    /// What plans follow from now. Nodes that have failed or recover neither give nor get, but for draining ones that
+    /// recover, which give; what is under way counts where it goes.
     #[must_use]
-    pub fn plan_rebalance(&self) -> Vec<Move> {
-        let members = self.members.iter();
-        let take_part = members.filter(|(id, member)| {
-            is_live(member) || is_up(member) && self.draining().contains(id)
-        });
-        let shares: Vec<Share> = take_part
-            .flat_map(|(id, member)| {
-                let is_drained = self.draining().contains(id);
-                let weight = if is_drained { 0 } else { member.capacity };
-                places(*id, member.shards).map(move |place| Share { place, weight })
-            })
-            .collect();
-        rebalance(&self.located(), &shares)
+    pub fn scene(&self) -> Scene {
+        let mut scene = Scene {
+            partitions: self.table.entries.len() as u16,
+            current: self.located(),
+            ..Scene::default()
+        };
+        for (node, member) in &self.members {
+            let weight = match self.draining().contains(node) {
+                true => 0,
+                false => member.capacity,
+            };
+            let is_able = self.takes_part(*node);
+            for place in places(*node, member.shards) {
+                let one = (Share { place, weight }, member.addresses.rack.clone());
+                if is_able {
+                    scene.able.push(one.clone());
+                }
+                scene.all.push(one);
+            }
+        }
+        scene
+    }
+
+    /// Whether a node can give or get partitions now.
+    #[must_use]
+    pub fn takes_part(&self, node: NodeId) -> bool {
+        let member = self.members.get(&node);
+        member.is_some_and(|member| {
+            is_live(member) || is_up(member) && self.draining().contains(&node)
+        })
     }
 
     /// The shard of a node, other than the one that has the partition, that has the fewest.
@@ -49,7 +79,9 @@ impl State {
             .map(|(place, _)| *place)
     }
 
-    fn located(&self) -> Vec<Located> {
+    /// Where partitions are, or will be.
+    #[must_use]
+    pub fn located(&self) -> Vec<Located> {
         let moving = self.moving();
         let retries = self.retries().values();
         let coming: BTreeMap<PartitionId, Place> = retries

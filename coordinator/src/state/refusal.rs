@@ -211,6 +211,9 @@ pub enum Refusal {
     /// Give the rack a name of up to 64 printable bytes without spaces.
     #[error("not a name for a rack: up to {RACK_BYTES_MAX} printable characters without spaces")]
     Rack,
+    /// Choose a policy that there is, and its parameters within their bounds.
+    #[error("{0}")]
+    Policy(String),
     /// Wait: as many others move as may at a time.
     #[error("the turn of migration {0} has not come")]
     NotItsTurn(MigrationId),

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use ephesus_coordinator::command::{ClusterOptions, RaftId};
 use ephesus_coordinator::coordinator::Balance;
-use ephesus_coordinator::placement::Policy;
+use ephesus_coordinator::placement::{POLICIES, Policy};
 use ephesus_coordinator::server::Empty;
 use ephesus_coordinator::state::{
     COORDINATORS_MAX, HEARTBEAT_TIMEOUT_MS, HEARTBEAT_TIMEOUT_MS_MIN, MOVES_MAX,
@@ -96,9 +96,13 @@ pub struct CoordinatorFlags {
             .range(i64::from(HEARTBEAT_TIMEOUT_MS_MIN)..=i64::from(HEARTBEAT_TIMEOUT_MS_MAX))
     )]
     heartbeat_timeout: u32,
-    /// How the first assignment of a new cluster spreads neighbouring partitions.
-    #[arg(long, value_enum, default_value_t = AssignmentFlag::Contiguous)]
-    assignment: AssignmentFlag,
+    #[arg(
+        long,
+        value_name = "POLICY",
+        default_value_t = Policy::Contiguous,
+        help = format!("How partitions of a new cluster find their shards: {POLICIES}.")
+    )]
+    assignment: Policy,
     /// Balance the cluster without being asked, while this one leads, when nothing has changed for a
     /// while: so that every shard has its share of partitions; the same on all coordinators.
     #[arg(
@@ -126,12 +130,6 @@ pub struct CoordinatorFlags {
     /// error, warn, info, debug or trace; the log goes to standard error.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: tracing::Level,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum AssignmentFlag {
-    Contiguous,
-    RoundRobin,
 }
 
 impl CoordinatorFlags {
@@ -168,10 +166,7 @@ impl CoordinatorFlags {
             layout: ClusterOptions {
                 partitions: self.partitions,
                 min_nodes: self.min_nodes,
-                policy: match self.assignment {
-                    AssignmentFlag::Contiguous => Policy::Contiguous,
-                    AssignmentFlag::RoundRobin => Policy::RoundRobin,
-                },
+                policy: self.assignment,
                 heartbeat_timeout_ms: self.heartbeat_timeout,
             },
             auto_rebalance: self.auto_rebalance.map(Balance::from),

@@ -1,6 +1,7 @@
 //! Commands that ask the coordinators: their flags.
 
 pub mod migrations;
+pub mod placement;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -24,6 +24,14 @@
 //!                "refused": likewise, "refusals": {reason: count}}]
 //! migrations    {"migrations": [MIGRATION], by id, "draining": [{"node": name, "partitions"}],
 //!                "limit_mb_s": 1,000,000 bytes per second and node, 0 without a limit}
+//! placement     {"policy", "current": texts, "followed_by": text, "state": "follows", "changes" or "rests",
+//!                "moves_max": 0 without a bound, "under_way", "waiting", "partitions", "imbalance_permille",
+//!                "nodes": [PART], "racks": [PART], "shards": [PART], "moves", "bytes",
+//!                "bytes_per_s", "seconds": null if not known, "rebalance_moves", "unmet": [sentence],
+//!                "plan": [{"partition", "migration": null, "from_node", "from_shard", "to_node",
+//!                "to_shard", "refusal": null}]}
+//! PART          {"node": name of node or rack, "shard": number or null, "rack", "partitions",
+//!                "share_ppm", "fair_ppm"}
 //! MIGRATION     {"id", "partition", "state", "from_node": name, "from_shard", "to_node": name,
 //!                "to_shard", "attempt": from 1, "will_retry": bool, "keys", "bytes", "keys_per_s",
 //!                "bytes_per_s", "hold_us": 0 if not known, "last_error": sentence or "",
@@ -50,6 +58,7 @@ pub fn render(report: &Report) -> Option<String> {
         Report::Partitions(rows) => serde_json::to_string_pretty(rows),
         Report::Coordinators(rows) => serde_json::to_string_pretty(rows),
         Report::Migrations(report) => serde_json::to_string_pretty(report),
+        Report::Placement(report) => serde_json::to_string_pretty(report),
         Report::Load(report) => serde_json::to_string_pretty(report),
         _ => return None,
     };

@@ -6,6 +6,7 @@ use ephesus_coordinator::report::{CoordinatorRow, NodeRow, PartitionRow, Report,
 
 pub mod load;
 pub mod migrations;
+pub mod placement;
 
 pub use migrations::{place, plan};
 
@@ -24,6 +25,7 @@ pub fn render(report: &Report) -> Option<String> {
         Report::Partitions(rows) => Some(partitions(rows)),
         Report::Coordinators(rows) => Some(coordinators(rows)),
         Report::Migrations(report) => Some(migrations::migrations(report)),
+        Report::Placement(report) => Some(placement::placement(report)),
         Report::Load(report) => Some(load::load(report)),
         _ => None,
     }

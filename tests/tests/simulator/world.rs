@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use ephesus_coordinator::agent::AgentEvent;
 use ephesus_coordinator::command::ClusterOptions;
-use ephesus_coordinator::coordinator::{Balance, Event, SessionId, TICK_MS};
+use ephesus_coordinator::coordinator::{Balance, Event, PlanResult, SessionId, TICK_MS};
 use ephesus_coordinator::placement::Policy;
 use ephesus_coordinator::planted::Bug;
 use ephesus_coordinator::protocol::PROTOCOL_VERSION;
@@ -86,6 +86,8 @@ pub(crate) enum What {
     /// The timer of a node's life.
     Beat(usize, u64),
     ToCoordinator(End, u64, Event),
+    /// For a coordinator's life.
+    Planned(u64, u64, Box<PlanResult>),
     /// A node asks for a connection.
     Dial(SessionId),
     /// An event on a connection, from the coordinator's side.
@@ -312,6 +314,13 @@ impl World {
                 let mut events = self.introduce(from, id);
                 events.push(event);
                 self.coordinator_turn(id, events)
+            }
+            What::Planned(id, life, result) => {
+                let process = self.coordinators.get(&id);
+                match process.is_some_and(|process| process.life == life) {
+                    true => self.coordinator_turn(id, vec![Event::Planned(result)]),
+                    false => Ok(()),
+                }
             }
             What::Dial(session) => {
                 self.dial(session);

@@ -10,6 +10,7 @@ mod keyless;
 mod load;
 mod long_moves;
 mod pauses;
+mod placement;
 mod resharded;
 mod sealed;
 mod shapes;

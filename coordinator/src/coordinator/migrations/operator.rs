@@ -1,12 +1,13 @@
 //! What operators ask about moves: rebalances, drains, single moves and what became of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use ephesus_wal::Disk;
 use ephesus_wire::{MigrationId, NodeId, PartitionId, ShardId};
 
 use crate::command::Command;
 use crate::coordinator::operator::{Operation, Wanted};
+use crate::coordinator::planning::Planning;
 use crate::coordinator::{Action, Coordinator, Pending};
 use crate::member::Input;
 use crate::migration::{Abort, AbortReason, Migration, Phase, Purpose};
@@ -31,21 +32,10 @@ impl<D: Disk> Coordinator<D> {
         &mut self,
         operation: Operation,
         of: Option<NodeId>,
-        inputs: &mut Vec<Input>,
         actions: &mut Vec<Action>,
     ) {
-        let mut moves = self.state().plan_rebalance();
-        if let Some(node) = of {
-            let owned: BTreeSet<PartitionId> = self.state().owned(node).collect();
-            moves.retain(|m| owned.contains(&m.partition));
-        }
-        if moves.is_empty() {
-            actions.push(operation.answer(Report::Planned(Vec::new())));
-            return;
-        }
-        let purpose = Purpose::Rebalance;
-        let command = Command::PlanMoves { moves, purpose };
-        self.propose_for(operation, command, inputs, actions);
+        let policy = self.state().standing_policy();
+        self.plan_by(vec![policy], Planning::Rebalance(operation, of), actions);
     }
 
     /// Plans one move; without a shard to the one that has the least.
@@ -190,13 +180,13 @@ impl<D: Disk> Coordinator<D> {
         )
     }
 
-    /// What a rebalance would do now.
-    pub(in crate::coordinator) fn would_move(&self) -> Report {
-        let moves = self.state().plan_rebalance().into_iter();
+    /// What would be moved.
+    pub(in crate::coordinator) fn would_move(&self, moves: Vec<Move>) -> Report {
+        let moves = moves.into_iter();
         Report::Planned(moves.map(|m| self.move_row(m, None)).collect())
     }
 
-    fn move_row(
+    pub(in crate::coordinator) fn move_row(
         &self,
         Move { partition, to }: Move,
         outcome: Option<Result<MigrationId, Refusal>>,

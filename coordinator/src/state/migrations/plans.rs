@@ -76,6 +76,7 @@ impl State {
     }
 
     pub(in crate::state) fn plan_moves(&mut self, moves: &[Move], purpose: Purpose) -> Effects {
+        self.end_rest(purpose);
         let mut moving = self.moving();
         let mut planned = BTreeSet::new();
         let mut effects = Effects::default();

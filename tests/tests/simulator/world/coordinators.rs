@@ -300,6 +300,11 @@ impl World {
                     self.after(delay, What::ToNode(session, event));
                 }
             }
+            Action::Plan(job) => {
+                let life = self.coordinators.get(&id).map_or(0, |process| process.life);
+                let delay = 1 + self.rng.below(20);
+                self.after(delay, What::Planned(id, life, Box::new(job.run())));
+            }
             Action::Close(session) => {
                 if let Some(known) = self.sessions.get(&session) {
                     let event = AgentEvent::Closed(known.connection);

@@ -1,0 +1,245 @@
+//! Plans that are made beside the coordinator's turns: what one follows from is copied, and a shell makes it elsewhere.
+//!
+//! ```text
+//! Coordinator -- Action::Plan(PlanJob) --> shell: PlanJob::run -- Event::Planned(PlanResult) --> Coordinator
+//! ```
+
+use std::collections::BTreeMap;
+
+use ephesus_wal::Disk;
+use ephesus_wire::NodeId;
+
+use super::operator::Operation;
+use super::{Action, Coordinator, Pending};
+use crate::command::Command;
+use crate::member::{Input, Ticket};
+use crate::migration::Purpose;
+use crate::placement::ring::Tokens;
+use crate::placement::{Move, Place, Planner, Policy, Request, Spec};
+use crate::report::Report;
+use crate::state::Scene;
+
+/// A plan that is not made so soon is given up, ms.
+pub const PLAN_PATIENCE_MS: u64 = 30_000;
+
+/// Plans that wait to be made, at most: operators that ask for more are told to ask again.
+const PLANS_MAX: usize = 8;
+
+/// Plans to make; [`PlanJob::run`] takes long where there are many shards.
+#[derive(Clone, Debug)]
+pub struct PlanJob {
+    ticket: Ticket,
+    version: u64,
+    scene: Scene,
+    moves_max: usize,
+    policies: Vec<Policy>,
+}
+
+/// What came of a [`PlanJob`].
+#[derive(Clone, Debug)]
+pub struct PlanResult {
+    ticket: Ticket,
+    version: u64,
+    /// By policy.
+    pub(super) plans: Vec<Planned>,
+}
+
+/// What came of one policy.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Planned {
+    /// By partition.
+    pub(super) moves: Vec<Move>,
+    pub(super) unmet: Vec<String>,
+}
+
+/// What a plan is made for.
+#[derive(Debug)]
+pub(super) enum Planning {
+    /// The leader moves of its own accord.
+    Own(Own),
+    /// An operator wants the moves; of a node, only what empties that.
+    Rebalance(Operation, Option<NodeId>),
+    /// An operator wants to see them.
+    Would(Operation),
+    /// An operator wants to know where the table stands against a policy.
+    Placement(Operation, Policy),
+}
+
+/// What the leader moves of its own accord.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Own {
+    /// What the policy that holds says.
+    Count,
+    /// The next step to the policy that was set.
+    Change(Policy),
+}
+
+impl PlanJob {
+    /// Makes the plans: the same ones wherever it runs.
+    #[must_use]
+    pub fn run(&self) -> PlanResult {
+        let plans = self.policies.iter().map(|policy| self.by(*policy));
+        PlanResult {
+            ticket: self.ticket,
+            version: self.version,
+            plans: plans.collect(),
+        }
+    }
+
+    fn by(&self, policy: Policy) -> Planned {
+        let scene = &self.scene;
+        // A place that is away for a while would have others change places, so it stays in the plan where that
+        // follows from places alone.
+        let all = match keeps_owners(policy) {
+            true => &scene.able,
+            false => &scene.all,
+        };
+        let places: Vec<Spec<'_>> = all
+            .iter()
+            .map(|(share, rack)| Spec {
+                place: share.place,
+                weight: share.weight,
+                rack: Some(rack.as_str()).filter(|rack| !rack.is_empty()),
+            })
+            .collect();
+        let plan = policy.plan(&Request {
+            partitions: scene.partitions,
+            places: &places,
+            current: &scene.current,
+            moves_max: self.moves_max,
+        });
+        let mut able: Vec<Place> = scene.able.iter().map(|(share, _)| share.place).collect();
+        able.sort_unstable();
+        let is_able = |place: &Place| able.binary_search(place).is_ok();
+        let from: BTreeMap<_, _> = scene
+            .current
+            .iter()
+            .map(|l| (l.partition, l.place))
+            .collect();
+        let mut moves = plan.moves(&scene.current);
+        moves.retain(|one| is_able(&one.to) && from.get(&one.partition).is_some_and(&is_able));
+        Planned {
+            moves,
+            unmet: plan.unmet.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+impl<D: Disk> Coordinator<D> {
+    /// Has plans made by these policies, one after another.
+    pub(super) fn plan_by(
+        &mut self,
+        policies: Vec<Policy>,
+        planning: Planning,
+        actions: &mut Vec<Action>,
+    ) {
+        // What is shown is the whole, and what is done a step.
+        let moves_max = match planning {
+            Planning::Placement(..) | Planning::Would(_) => usize::MAX,
+            _ => match self.state().moves_max() {
+                0 => usize::MAX,
+                moves => moves as usize,
+            },
+        };
+        let is_plan = |(_, pending): &&(u64, Pending)| matches!(pending, Pending::Planning(_));
+        if self.pending.values().filter(is_plan).count() >= PLANS_MAX {
+            if let Some(operation) = planning.operation() {
+                actions.push(operation.answer(Report::Busy));
+            }
+            return;
+        }
+        let scene = self.state().scene();
+        let version = self.state().table().version;
+        let ticket = self.ticket(Some(Pending::Planning(planning)));
+        actions.push(Action::Plan(Box::new(PlanJob {
+            ticket,
+            version,
+            scene,
+            moves_max,
+            policies,
+        })));
+    }
+
+    /// Plans were made.
+    pub(super) fn plan_made(
+        &mut self,
+        result: PlanResult,
+        inputs: &mut Vec<Input>,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some((since_ms, pending)) = self.pending.remove(&result.ticket) else {
+            return;
+        };
+        let Pending::Planning(planning) = pending else {
+            self.pending.insert(result.ticket, (since_ms, pending));
+            return;
+        };
+        if !self.member.is_settled() {
+            if let Some(operation) = planning.operation() {
+                actions.push(operation.answer(Report::NotLeader(self.leader_hint())));
+            }
+            return;
+        }
+        let mut plans = result.plans.into_iter();
+        let first = plans.next().unwrap_or_default();
+        match planning {
+            Planning::Own(own) => {
+                self.move_by_itself(own, first.moves, result.version, inputs);
+            }
+            Planning::Rebalance(operation, of) => {
+                let mut moves = first.moves;
+                if let Some(node) = of {
+                    moves.retain(|one| self.state().owner_of(one.partition) == Some(node));
+                }
+                self.plan_moves(operation, moves, inputs, actions);
+            }
+            Planning::Would(operation) => {
+                let report = self.would_move(first.moves);
+                actions.push(operation.answer(report));
+            }
+            Planning::Placement(operation, policy) => {
+                let followed = plans.next().unwrap_or_default();
+                let report = self.placement(policy, &first, &followed);
+                actions.push(operation.answer(Report::Placement(Box::new(report))));
+            }
+        }
+    }
+
+    /// Plans what an operator wants; answers at once if that is nothing.
+    fn plan_moves(
+        &mut self,
+        operation: Operation,
+        moves: Vec<Move>,
+        inputs: &mut Vec<Input>,
+        actions: &mut Vec<Action>,
+    ) {
+        if moves.is_empty() {
+            actions.push(operation.answer(Report::Planned(Vec::new())));
+            return;
+        }
+        let purpose = Purpose::Rebalance;
+        let command = Command::PlanMoves { moves, purpose };
+        self.propose_for(operation, command, inputs, actions);
+    }
+}
+
+impl Planning {
+    /// The operator that waits for it.
+    pub(super) fn operation(&self) -> Option<&Operation> {
+        match self {
+            Planning::Own(_) => None,
+            Planning::Rebalance(operation, _)
+            | Planning::Would(operation)
+            | Planning::Placement(operation, _) => Some(operation),
+        }
+    }
+}
+
+/// Whether a policy goes by who has what, and not by places alone.
+fn keeps_owners(policy: Policy) -> bool {
+    match policy {
+        Policy::Sticky | Policy::CooperativeSticky => true,
+        Policy::Ring(ring) => ring.tokens == Tokens::Even,
+        _ => false,
+    }
+}

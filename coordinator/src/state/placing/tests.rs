@@ -1,0 +1,103 @@
+use ephesus_wire::{PartitionId, ShardId};
+
+use crate::command::Command;
+use crate::migration::{Phase, Purpose};
+use crate::placement::{BoundedRing, Move, Place, Policy, Ring};
+use crate::state::tests::{hosting, id, three_nodes};
+use crate::state::{Course, Refusal, State};
+
+/// Nine partitions, three of each node, all online; all nodes serve, and two moves may be under way.
+fn online() -> State {
+    let mut state = three_nodes(Policy::Contiguous);
+    for n in 1..=3 {
+        let all = hosting(&state, n);
+        apply(&mut state, &all);
+        let (node, incarnation) = (id(n), 1);
+        apply(&mut state, &Command::Started { node, incarnation });
+    }
+    apply(&mut state, &Command::MovesMax { moves: 2 });
+    state
+}
+
+fn apply(state: &mut State, command: &Command) {
+    let effects = state.apply(command);
+    effects.unwrap_or_else(|refusal| panic!("{command:?}: {refusal}"));
+}
+
+fn plan(partitions: &[u16], purpose: Purpose) -> Command {
+    let to = Place {
+        node: id(3),
+        shard: ShardId(0),
+    };
+    let moves = partitions.iter().map(|partition| Move {
+        partition: PartitionId(*partition),
+        to,
+    });
+    Command::PlanMoves {
+        moves: moves.collect(),
+        purpose,
+    }
+}
+
+fn phases(state: &State) -> Vec<Phase> {
+    let active = state.migrations().active.values();
+    active.map(|migration| migration.phase.clone()).collect()
+}
+
+#[test]
+fn a_policy_is_set_followed_and_in_snapshots() {
+    let mut state = online();
+    assert_eq!(
+        (state.policy(), state.standing_policy()),
+        (Policy::Contiguous, Policy::Sticky)
+    );
+    let policy = Policy::Ring(Ring::default());
+    apply(&mut state, &Command::SetPolicy { policy });
+    assert_eq!((state.policy(), state.course()), (policy, Course::Changes));
+    assert_eq!(state.standing_policy(), policy);
+    let restored = State::from_snapshot(&state.to_snapshot()).expect("our own");
+    assert_eq!(restored, state);
+    let former = Policy::Sticky;
+    apply(&mut state, &Command::EndChange { policy: former });
+    assert_eq!(state.course(), Course::Changes, "that of another one");
+    apply(&mut state, &Command::EndChange { policy });
+    assert_eq!((state.policy(), state.course()), (policy, Course::Follows));
+
+    let senseless = Policy::BoundedRing(BoundedRing {
+        vnodes: 0,
+        ..BoundedRing::default()
+    });
+    let refused = state.apply(&Command::SetPolicy { policy: senseless });
+    assert!(matches!(refused, Err(Refusal::Policy(_))), "{refused:?}");
+    assert_eq!(state.policy(), policy);
+}
+
+#[test]
+fn another_policy_drops_what_waits_and_leaves_what_is_under_way() {
+    let mut state = online();
+    apply(&mut state, &plan(&[0, 1, 2, 3], Purpose::Rebalance));
+    assert_eq!(phases(&state).len(), 4);
+    let policy = Policy::Sticky;
+    apply(&mut state, &Command::SetPolicy { policy });
+    assert_eq!(phases(&state), [Phase::Planned, Phase::Planned]);
+}
+
+#[test]
+fn what_is_cancelled_rests_until_somebody_asks() {
+    let mut state = online();
+    let policy = Policy::Sticky;
+    apply(&mut state, &Command::SetPolicy { policy });
+    apply(&mut state, &plan(&[0, 1, 2], Purpose::Rebalance));
+    apply(&mut state, &plan(&[4], Purpose::Move));
+    apply(&mut state, &Command::CancelMoves);
+    assert_eq!(state.course(), Course::Rests);
+    assert_eq!(
+        phases(&state),
+        [Phase::Planned],
+        "what an operator moves by itself goes on"
+    );
+    apply(&mut state, &plan(&[5], Purpose::Move));
+    assert_eq!(state.course(), Course::Rests);
+    apply(&mut state, &plan(&[0], Purpose::Rebalance));
+    assert_eq!(state.course(), Course::Follows);
+}
