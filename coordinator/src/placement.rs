@@ -15,6 +15,7 @@ use ephesus_wire::{NodeId, ShardId};
 use serde::{Deserialize, Serialize};
 
 mod bounded_ring;
+pub mod by_load;
 mod contiguous;
 mod cooperative_sticky;
 mod field;

@@ -52,4 +52,28 @@ pub enum Unmet {
         /// Of how many there is one.
         divisor: u64,
     },
+    /// Ask again a little later.
+    #[error("the load of {partitions} partitions is not known yet: they stay")]
+    LoadUnknown {
+        /// Partitions.
+        partitions: usize,
+    },
+    /// Look which of its keys are hot.
+    #[error(
+        "partition {partition} alone takes {percent}% of a CPU, more than a shard's share: no move cures that. `ephesus hot --keys` names its keys: have clients cache them, or split them"
+    )]
+    Hot {
+        /// The partition.
+        partition: u16,
+        /// What it takes of a CPU.
+        percent: u64,
+    },
+    /// No partition is of the right size.
+    #[error(
+        "{places} shards stay more than a fifth away from their share: no partition of theirs fits elsewhere"
+    )]
+    Uneven {
+        /// Shards.
+        places: usize,
+    },
 }
