@@ -160,3 +160,35 @@ fn parts_of_a_node_are_shown_beside_their_limits() {
     }
     assert_eq!(entries(dir.path()), 0);
 }
+
+#[test]
+fn policies_of_placement_are_compared_in_a_table_a_file_and_a_page() {
+    let results = scratch();
+    let json = results.path().join("placement.json");
+    let [file, dir] = [&json, results.path()].map(|path| path.display().to_string());
+    let outputs = ["--json", &file, "--report", &dir];
+    let small = ["--policy", "sticky", "--policy", "ring:vnodes=4"];
+    let flags = [&["placement", "--quick"], &small[..], &outputs].concat();
+    let output = bench(&flags).output().expect("bench");
+    let [shown, errors] = texts(&output);
+    assert!(output.status.success(), "{errors}");
+    assert!(shown.contains("| moved / least, 10 nodes"), "{shown}");
+    let record = record(&json);
+    assert_eq!(record.cases.len(), 8);
+    let plots = record.cases.iter().map(|case| case.plots.len());
+    assert_eq!(plots.collect::<Vec<_>>(), [0, 8, 8, 8, 8, 9, 0, 6]);
+    let moved = |row: &&ephesus_bench::record::Row| row.name == "moved / least, 10 nodes";
+    let row = record.cases[1].rows.iter().find(moved).expect("a row");
+    let names: Vec<&String> = row.medians.keys().collect();
+    assert_eq!(names, ["ring:vnodes=4", "sticky"]);
+    assert!(row.median("sticky") < Some(1.01));
+    assert_eq!(entries(results.path()), 2);
+    let output = bench(&["placement", "--policy", "rings"])
+        .output()
+        .expect("bench");
+    let [_, errors] = texts(&output);
+    assert!(
+        errors.contains("\"rings\" is no policy; these are: contiguous, round-robin"),
+        "{errors}"
+    );
+}

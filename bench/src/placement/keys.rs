@@ -11,8 +11,8 @@ use super::paper::{Change, Measures, timed, uuid};
 use crate::stats;
 
 pub(super) const HOW: &str = "Hashes of keys lead to nodes: by their remainder, by a ring of 16 or of 256 tokens per node, by \
-    a jump; or to one of 16384 partitions, which has a node by what is sticky. A node joins, or the middle one leaves. Where \
-    there are no partitions every key has to be looked at to find those that move.";
+    a jump; or to one of 16384 partitions, which has a node by what is sticky. A node joins, with the last number, or the \
+    middle one leaves. Where there are no partitions every key has to be looked at to find those that move.";
 
 const KEYS: u64 = 1 << 17;
 const KEYS_QUICK: u64 = 1 << 12;
@@ -52,10 +52,8 @@ pub(super) fn measure(
     let keys: Vec<u64> = (0..if is_quick { KEYS_QUICK } else { KEYS })
         .map(|key| mix(!key))
         .collect();
-    let mut nodes: Vec<NodeId> = (0..count).map(|number| uuid(number, round)).collect();
-    nodes.sort_unstable();
-    let mut joined = [&nodes[..], &[uuid(count, round)]].concat();
-    joined.sort_unstable();
+    let nodes: Vec<NodeId> = (0..count).map(|number| uuid(number, round)).collect();
+    let joined = [&nodes[..], &[uuid(count, round)]].concat();
     let mut left = nodes.clone();
     left.remove(nodes.len() / 2);
     type Make = fn(&[NodeId]) -> Lookup;
@@ -104,10 +102,10 @@ pub(super) fn measure(
 fn measures(nodes: u16, [joins, leaves]: [f64; 2], most: f64, ns: f64) -> Measures {
     let nodes = f64::from(nodes);
     vec![
-        ("moved when a node joins", "%", joins * 100.0),
-        ("of the least", "times", joins * (nodes + 1.0)),
-        ("moved when one leaves", "%", leaves * 100.0),
-        ("of the least then", "times", leaves * nodes),
+        ("moved by a join", "%", joins * 100.0),
+        ("moved by a join / least", "times", joins * (nodes + 1.0)),
+        ("moved by a leave", "%", leaves * 100.0),
+        ("moved by a leave / least", "times", leaves * nodes),
         ("max / mean", "times", most),
         ("lookup", "ns", ns),
     ]

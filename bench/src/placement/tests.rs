@@ -40,8 +40,9 @@ fn racks_are_seen_and_weights_are_what_nodes_are_compared_by() {
 fn keys_without_partitions_move_as_their_papers_say() {
     let mut found = BTreeMap::new();
     keys::measure((9, 0), true, &mut found);
-    let moved = |name: &str| value(&found[name], "moved when a node joins");
+    let moved = |name: &str| value(&found[name], "moved by a join");
     assert!(moved("hash mod N") > 85.0);
     assert!(moved("ring of 256") < 15.0);
+    assert!((moved("jump") - 10.0).abs() < 2.0);
     assert!((moved("partitions") - 10.0).abs() < 0.1);
 }
