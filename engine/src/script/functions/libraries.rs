@@ -125,10 +125,10 @@ impl Libraries {
         self.by_function.get(&*folded(name))
     }
 
-    /// Whether a library has that name.
+    /// The text of the library of a name.
     #[must_use]
-    pub(super) fn is_named(&self, name: &[u8]) -> bool {
-        self.by_name.contains_key(name)
+    pub(super) fn text_of(&self, name: &[u8]) -> Option<&[u8]> {
+        self.by_name.get(name).map(|library| library.text())
     }
 
     /// Whether it is this very library.

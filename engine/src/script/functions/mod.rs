@@ -16,6 +16,7 @@ mod header;
 mod libraries;
 mod list;
 mod payload;
+mod repeated;
 mod thread;
 mod trial;
 

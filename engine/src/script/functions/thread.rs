@@ -10,6 +10,7 @@ use std::time::Duration;
 use ephesus_wire::resp::reply;
 
 use super::libraries::Clash;
+use super::repeated::Repeated;
 use super::{FunctionError, LOAD_TIME_MAX, Libraries, Policy, SharedLibraries};
 use super::{header, payload, trial};
 use crate::by_shard::ByShard;
@@ -27,10 +28,12 @@ const RESTORE_TIME_MAX: Duration = LOAD_TIME_MAX.saturating_mul(8);
 pub struct Asked {
     /// Where the reply goes.
     pub origin: Origin,
+    /// It came by the direct port of its shard.
+    pub is_direct: bool,
     pub change: Change,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum Change {
     /// A library's text, and whether it may take another's place.
     Load(Box<[u8]>, bool),
@@ -68,9 +71,10 @@ impl FunctionsThread {
         let thread = std::thread::Builder::new()
             .name("functions".to_owned())
             .spawn(move || {
-                while let Some(Asked { origin, change }) = next() {
-                    let mut bytes = Vec::new();
-                    match carry_out(&libraries, &dir, &change) {
+                let mut repeated = Repeated::default();
+                while let Some(asked) = next() {
+                    let (origin, mut bytes) = (asked.origin, Vec::new());
+                    match carry_out(&libraries, &dir, &mut repeated, &asked) {
                         Ok(Some(name)) => reply::bulk(&mut bytes, &name),
                         Ok(None) => bytes.extend_from_slice(reply::OK),
                         Err(error) => error.write(&mut bytes),
@@ -94,37 +98,68 @@ impl FunctionsThread {
 fn carry_out(
     shared: &SharedLibraries,
     dir: &Path,
-    change: &Change,
+    repeated: &mut Repeated,
+    asked: &Asked,
 ) -> Result<Option<Box<[u8]>>, ClientError> {
-    let (libraries, name) = changed(&shared.newest(), change)?;
+    let newest = shared.newest();
+    let shard = asked.is_direct.then_some(asked.origin.shard);
+    match &asked.change {
+        Change::Load(text, _) => {
+            let name = header::name_of(text)?;
+            if repeated.is_done(shard, &newest, &name, Some(text)) {
+                return Ok(Some(name));
+            }
+        }
+        Change::Delete(name) if repeated.is_done(shard, &newest, name, None) => return Ok(None),
+        _ => {}
+    }
+    let is_done = |name: &[u8], text: &[u8]| repeated.is_done(shard, &newest, name, Some(text));
+    let Changed { libraries, names } = changed(&newest, &asked.change, is_done)?;
     libraries.save(dir).map_err(|error| {
         tracing::error!(%error, "the libraries were not written");
         FunctionError::NotSaved
     })?;
     shared.show(libraries);
-    Ok(name)
+    if asked.change == Change::Flush {
+        repeated.clear();
+    }
+    names.iter().for_each(|name| repeated.note(name, shard));
+    Ok(match asked.change {
+        Change::Load(..) => names.into_iter().next(),
+        _ => None,
+    })
 }
 
-/// The libraries that a change makes of others.
+/// The libraries after a change, and the names of those that have changed.
+struct Changed {
+    libraries: Libraries,
+    names: Vec<Box<[u8]>>,
+}
+
+/// The libraries that a change makes of others; `is_done` says of a library that is restored whether it is there, and
+/// that is as it should be.
 fn changed(
     newest: &Libraries,
     change: &Change,
-) -> Result<(Libraries, Option<Box<[u8]>>), ClientError> {
+    mut is_done: impl FnMut(&[u8], &[u8]) -> bool,
+) -> Result<Changed, ClientError> {
     let mut libraries = newest.clone();
+    let mut names = Vec::new();
     match change {
         Change::Load(text, replaces) => {
             let name = header::name_of(text)?;
-            if !replaces && libraries.is_named(&name) {
+            if !replaces && libraries.text_of(&name).is_some() {
                 return Err(FunctionError::LibraryExists(Quoted::new(&name)).into());
             }
             let library = trial::library_of(name.clone(), text, LOAD_TIME_MAX)?;
             libraries.add(Arc::new(library), Clash::Replaced)?;
-            return Ok((libraries, Some(name)));
+            names.push(name);
         }
         Change::Delete(name) => {
             if !libraries.remove(name) {
                 return Err(FunctionError::NoLibrary.into());
             }
+            names.push(name.clone());
         }
         Change::Flush => libraries = Libraries::default(),
         Change::Restore(payload, policy) => {
@@ -138,9 +173,13 @@ fn changed(
                 }),
             }
             for library in restored.all() {
+                if *policy == Policy::Append && is_done(library.name(), library.text()) {
+                    continue;
+                }
                 libraries.add(Arc::clone(library), Clash::RefusedRestored)?;
+                names.push(library.name().into());
             }
         }
     }
-    Ok((libraries, None))
+    Ok(Changed { libraries, names })
 }

@@ -560,3 +560,54 @@ fn libraries_are_not_changed_in_transactions() {
             .is_some_and(|error| error.contains("not allowed from script"))
     );
 }
+
+/// As clients of a cluster do: to every primary, one after the other.
+#[test]
+fn changes_may_be_repeated_at_every_primary() {
+    let mut node = Node::start(Options {
+        shards: 3,
+        ..Options::default()
+    });
+    let everywhere = |node: &Node, args: &[&[u8]], expected: &Reply| {
+        for shard in 0..3 {
+            let reply = node.direct_client(shard).call(args);
+            assert_eq!(reply, *expected, "shard {shard}: {}", shown(args));
+        }
+    };
+    let text = library("a", "fa", "1").into_bytes();
+    let load: [&[u8]; 3] = [b"FUNCTION", b"LOAD", &text];
+    let delete: [&[u8]; 3] = [b"FUNCTION", b"DELETE", b"a"];
+    let exists = Reply::Error("ERR Library 'a' already exists".to_owned());
+    let absent = Reply::Error("ERR Library not found".to_owned());
+    for _ in 0..2 {
+        everywhere(&node, &load, &Reply::bulk("a"));
+        everywhere(&node, &load, &exists);
+        assert_eq!(node.client().call(&load), exists);
+        everywhere(&node, &delete, &Reply::ok());
+        everywhere(&node, &delete, &absent);
+        assert_eq!(node.client().call(&delete), absent);
+    }
+    everywhere(&node, &load, &Reply::bulk("a"));
+    let payload = bytes(&node.client().call(&["FUNCTION", "DUMP"]));
+    let restore: [&[u8]; 3] = [b"FUNCTION", b"RESTORE", &payload];
+    everywhere(&node, &[b"FUNCTION", b"FLUSH"], &Reply::ok());
+    everywhere(&node, &restore, &Reply::ok());
+    let restored = Reply::Error("ERR Library a already exists".to_owned());
+    everywhere(&node, &restore, &restored);
+    // Another text is another library, and at the entry port there is one server.
+    let other = library("a", "fa", "2").into_bytes();
+    everywhere(&node, &[b"FUNCTION", b"LOAD", &other], &exists);
+    everywhere(
+        &node,
+        &[b"FUNCTION", b"LOAD", b"REPLACE", &other],
+        &Reply::bulk("a"),
+    );
+    assert_eq!(node.client().call(&delete), Reply::ok());
+    everywhere(&node, &delete, &absent);
+    assert_eq!(node.client().call(&load), Reply::bulk("a"));
+    everywhere(&node, &load, &exists);
+    node.kill();
+    node.restart();
+    everywhere(&node, &load, &exists);
+    everywhere(&node, &[b"FCALL", b"fa", b"0"], &Reply::Integer(1));
+}

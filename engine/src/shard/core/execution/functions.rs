@@ -6,6 +6,7 @@ use ephesus_wire::resp::reply::{self, Protocol};
 use crate::command::error::{ClientError, Quoted};
 use crate::command::parse::{ArgList, Request};
 use crate::command::spec::{Cmd, Spec};
+use crate::net::ListenerKind;
 use crate::script::functions::{
     self, Asked, BYTES_MAX, Change, FunctionError, Policy, write_list, write_stats,
 };
@@ -90,7 +91,12 @@ impl Core {
             ticket,
             part: 0,
         };
-        if let Err(error) = self.node.functions.ask(Asked { origin, change }) {
+        let asked = Asked {
+            origin,
+            is_direct: connection.kind == ListenerKind::Direct,
+            change,
+        };
+        if let Err(error) = self.node.functions.ask(asked) {
             let mut bytes = Vec::new();
             ClientError::from(error).write(&mut bytes);
             connection.outbox.fill(ticket, bytes, Lsn::ZERO);

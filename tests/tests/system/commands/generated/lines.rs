@@ -137,6 +137,11 @@ pub const OLDER: &str = "
 1 MODULE ( LOAD | UNLOAD | <junk> ) <name>
 2 SCAN <junk> [ MATCH <pattern> ] [ COUNT <junk> ]
 1 @walk TYPE nosuch
+14 FCALL <function>
+5 FCALL_RO <function>
+1 FCALL <junk> <junk>
+1 FUNCTION ( STATS | KILL | <junk> )
+1 FUNCTION LIST ( LIBRARYNAME <junk> | WITHCODE <junk> )
 ";
 
 /// What a request is answered with is another thing over all shards: not behind MULTI.
@@ -168,6 +173,9 @@ pub const UNSPOILT: &[&str] = &[
     "EVAL_RO",
     "EVALSHA",
     "EVALSHA_RO",
+    "FCALL",
+    "FCALL_RO",
+    "FUNCTION",
 ];
 
 /// About transactions, which are about keys of one shard.
@@ -276,6 +284,72 @@ pub const OLDER_SCRIPTS: &[(&str, &str)] = &[
     ("return redis.call('multi')", "1 0"),
     ("return redis.call('get', KEYS[1], {})", "1 1 <same>"),
 ];
+
+/// Functions of the one library that there is, each with its body and with what follows its name. Those of which the name
+/// begins with `ro_` have the flag no-writes.
+pub const FUNCTIONS: &[(&str, &str, &str)] = &[
+    ("given", "return {KEYS, ARGV}", "2 2 <same> <same> <value>"),
+    ("ro_get", "return redis.call('get', KEYS[1])", "4 1 <same>"),
+    (
+        "set",
+        "return redis.call('set', KEYS[1], ARGV[1])",
+        "4 1 <same> <value>",
+    ),
+    ("incr", "return redis.call('incr', KEYS[1])", "3 1 <same>"),
+    (
+        "caught",
+        "local r = redis.pcall('incr', KEYS[1]) if type(r) == 'table' then return r['err'] end return r",
+        "2 1 <same>",
+    ),
+    (
+        "two",
+        "redis.call('set', KEYS[2], ARGV[1]) redis.call('incr', KEYS[1]) redis.call('set', KEYS[2], ARGV[2])",
+        "3 2 <same> <same> <value> <value>",
+    ),
+    (
+        "compare_and_delete",
+        "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end",
+        "4 1 <same> <value>",
+    ),
+    (
+        "append",
+        "for i, key in ipairs(KEYS) do redis.call('append', key, ARGV[1]) end return redis.call('mget', unpack(KEYS))",
+        "3 3 <same> <same> <same> <value>",
+    ),
+    (
+        "lapse",
+        "return redis.call('pexpire', KEYS[1], ARGV[1])",
+        "1 1 <same> <lapse>",
+    ),
+    (
+        "ro_sets",
+        "return redis.call('set', KEYS[1], ARGV[1])",
+        "1 1 <same> <value>",
+    ),
+    ("ro_keys", "return KEYS[1] == nil", "1 0"),
+    ("FAILS", "error('mine')", "1 0"),
+    (
+        "fails_with",
+        "redis.call('incr', KEYS[1]) error({err='MY own'})",
+        "1 1 <same>",
+    ),
+    ("given", "", "1 -1 <same>"),
+    ("given", "", "1 3 <same>"),
+    ("given", "", "1 <junk>"),
+    ("nosuch", "", "1 1 <same>"),
+];
+
+/// The library of these.
+pub fn library() -> String {
+    let functions = FUNCTIONS.iter().filter(|(_, body, _)| !body.is_empty());
+    let functions = functions.map(|(name, body, _)| {
+        let flags = if name.starts_with("ro_") { "'no-writes'" } else { "" };
+        format!(
+            "redis.register_function{{function_name='{name}', flags={{{flags}}}, callback=function(KEYS, ARGV) {body} end}}\n"
+        )
+    });
+    format!("#!lua name=generated\n{}", functions.collect::<String>())
+}
 
 /// Neither a small number that could be a time to live, nor what would be accepted where it should not.
 pub const JUNK: &[&str] = &[

@@ -8,8 +8,8 @@ use ephesus_tests::Rng;
 use super::super::shown;
 use super::grammar::Line;
 use super::lines::{
-    COMMON, JUNK, NEWER, OLDER, OLDER_SCRIPTS, OVER_ALL, OVER_ALL_CLIENTS, PAST, PAYLOADS, SCRIPTS,
-    TRANSACTIONS, UNSPOILT,
+    COMMON, FUNCTIONS, JUNK, NEWER, OLDER, OLDER_SCRIPTS, OVER_ALL, OVER_ALL_CLIENTS, PAST,
+    PAYLOADS, SCRIPTS, TRANSACTIONS, UNSPOILT,
 };
 
 /// How keys of other databases begin in tables and logs: as a key of a client it is one like any other.
@@ -90,6 +90,7 @@ pub struct Maker {
     lines: Vec<Line>,
     total: u64,
     scripts: Vec<(&'static str, String, Line)>,
+    functions: Vec<(&'static str, Line)>,
     profile: Profile,
 }
 
@@ -101,7 +102,9 @@ impl Maker {
         let lines = lines.filter(|line| !line.is_empty()).map(Line::read);
         let is_about = |line: &Line| {
             let name = line.first_word().unwrap_or_default();
-            let is_of_one_shard = TRANSACTIONS.contains(&name) || name.starts_with("EVAL");
+            let is_of_one_shard = TRANSACTIONS.contains(&name)
+                || name.starts_with("EVAL")
+                || name.starts_with("FCALL");
             let is_of_databases = name == "MOVE" || name == "SELECT";
             (profile.keys != Keys::Spread || !is_of_one_shard)
                 && (profile.databases || !is_of_databases)
@@ -114,6 +117,10 @@ impl Maker {
             lines,
             scripts: scripts
                 .map(|(text, rest)| (*text, sha_of(text), Line::read(rest)))
+                .collect(),
+            functions: FUNCTIONS
+                .iter()
+                .map(|(name, _, rest)| (*name, Line::read(rest)))
                 .collect(),
             profile,
         }
@@ -197,6 +204,23 @@ impl Maker {
         }
     }
 
+    fn function(&self, rng: &mut Rng) -> &(&'static str, Line) {
+        let total = self
+            .functions
+            .iter()
+            .map(|function| function.1.weight)
+            .sum();
+        let mut at = rng.below(total);
+        let mut functions = self.functions.iter();
+        loop {
+            let function = functions.next().expect("the weights are the total");
+            if at < function.1.weight {
+                return function;
+            }
+            at -= function.1.weight;
+        }
+    }
+
     fn key(&self, rng: &mut Rng) -> Vec<u8> {
         let tagged = format!("{{t}}{}", rng.below(5)).into_bytes();
         match self.profile.keys {
@@ -265,15 +289,25 @@ impl Maker {
                     sha.as_str()
                 };
                 out.push(name.into());
-                let mut inner = false;
-                out.extend(rest.make(rng, &mut |hole, rng, out| {
-                    inner |= hole == "lapse";
-                    self.fill(hole, rng, out, &mut false);
-                }));
-                *lapses |= inner;
+                *lapses |= self.fill_rest(rest, rng, out);
+            }
+            "function" => {
+                let (name, rest) = self.function(rng);
+                out.push((*name).into());
+                *lapses |= self.fill_rest(rest, rng, out);
             }
             _ => out.push(filled(hole, rng)),
         }
+    }
+
+    /// What follows the name of a script or a function; whether it has a key lapse.
+    fn fill_rest(&self, rest: &Line, rng: &mut Rng, out: &mut Vec<Vec<u8>>) -> bool {
+        let mut lapses = false;
+        out.extend(rest.make(rng, &mut |hole, rng, out| {
+            lapses |= hole == "lapse";
+            self.fill(hole, rng, out, &mut false);
+        }));
+        lapses
     }
 }
 

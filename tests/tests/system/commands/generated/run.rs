@@ -8,6 +8,7 @@ use ephesus_tests::resp::encode;
 use ephesus_tests::{Client, Reply};
 
 use super::alike::{Differences, are_near};
+use super::lines::library;
 use super::requests::{DATABASES, Profile, Step};
 
 /// After so long a key is gone whose time to live was a millisecond.
@@ -36,6 +37,8 @@ pub struct Server {
     pub connect: Box<dyn Fn() -> Client>,
     pub control: Client,
     clients: [Client; 2],
+    /// The library is there, which no sequence changes.
+    has_functions: bool,
 }
 
 impl Server {
@@ -44,6 +47,7 @@ impl Server {
             control: connect(),
             clients: [connect(), connect()],
             connect: Box::new(connect),
+            has_functions: false,
         }
     }
 
@@ -52,6 +56,11 @@ impl Server {
         let emptied = self.control.say("FLUSHALL");
         assert_eq!(emptied, Reply::ok());
         assert_eq!(self.control.say("SCRIPT FLUSH"), Reply::ok());
+        if !self.has_functions {
+            let load = ["FUNCTION", "LOAD", "REPLACE", &library()];
+            assert_eq!(self.control.call(&load), Reply::bulk("generated"));
+            self.has_functions = true;
+        }
     }
 
     fn say_all(&mut self, lines: &[String]) -> Vec<Reply> {
