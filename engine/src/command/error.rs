@@ -538,11 +538,6 @@ pub enum ClientError {
     /// A script that does not want to run in a cluster.
     #[error("ERR Can not run script on cluster, 'no-cluster' flag is set.")]
     ScriptNoCluster,
-    /// A script with flags, but not allow-oom, when memory is full.
-    #[error(
-        "OOM allow-oom flag is not set on the script, can not run it when used memory > 'maxmemory'"
-    )]
-    ScriptOutOfMemory,
     /// Scripts that SCRIPT LOAD has brought take so many bytes: flush them.
     #[error("ERR the scripts of this node take {0} bytes, the most there may be; use SCRIPT FLUSH")]
     ScriptsTooLarge(usize),
@@ -632,7 +627,6 @@ impl ClientError {
         match self {
             ClientError::NoScript => "NOSCRIPT",
             ClientError::NotBusy => "NOTBUSY",
-            ClientError::ScriptOutOfMemory => "OOM",
             ClientError::NoProto => "NOPROTO",
             ClientError::WrongPassword => "WRONGPASS",
             ClientError::NoAuth | ClientError::HelloNoAuth => "NOAUTH",

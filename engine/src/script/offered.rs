@@ -124,6 +124,8 @@ pub(super) fn natives(lua: &Lua, limits: &Shared, host: &HostCell) -> mlua::Resu
     lua.set_named_registry_value(CALL, call)?;
     // SAFETY: it keeps Lua's rules for functions of C.
     table.raw_set("call", unsafe { lua.create_c_function(call_or_raise) }?)?;
+    // SAFETY: it does so, too.
+    table.raw_set("check", unsafe { lua.create_c_function(check) }?)?;
     Ok(table)
 }
 
@@ -148,6 +150,34 @@ unsafe extern "C-unwind" fn call_or_raise(state: *mut ffi::lua_State) -> c_int {
         }
     }
     1
+}
+
+/// Makes a function of one that answers true and its results, or false and a message: it raises the message, at the place
+/// of its call. It is one of C for the same reason.
+unsafe extern "C-unwind" fn check(state: *mut ffi::lua_State) -> c_int {
+    // SAFETY: as above.
+    unsafe {
+        ffi::lua_settop(state, 1);
+        ffi::lua_pushcclosure(state, call_checked, 1);
+    }
+    1
+}
+
+unsafe extern "C-unwind" fn call_checked(state: *mut ffi::lua_State) -> c_int {
+    // SAFETY: as above; the function is the only value that this one keeps.
+    unsafe {
+        let count = ffi::lua_gettop(state);
+        ffi::lua_pushvalue(state, ffi::lua_upvalueindex(1));
+        ffi::lua_insert(state, 1);
+        ffi::lua_call(state, count, ffi::LUA_MULTRET);
+        if ffi::lua_toboolean(state, 1) == 0 {
+            ffi::luaL_where(state, 1);
+            ffi::lua_pushvalue(state, 2);
+            ffi::lua_concat(state, 2);
+            ffi::lua_error(state);
+        }
+        ffi::lua_gettop(state) - 1
+    }
 }
 
 /// A command: its reply, and true if it is an error.

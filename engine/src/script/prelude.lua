@@ -40,9 +40,8 @@ local function checked(ok, ...)
   error((...), 3)
 end
 
-local function check(f)
-  return function(...) return checked(f(...)) end
-end
+-- One that raises its message instead, at the place where it is called.
+local check = native.check
 
 local function bad_argument(n, name, expected, value, level)
   error("bad argument #" .. n .. " to '" .. name .. "' (" .. expected .. ' expected, got ' .. type(value) .. ')', level + 1)

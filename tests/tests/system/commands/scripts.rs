@@ -206,6 +206,29 @@ fn scripts_answer_what_they_answer_in_redis() {
     }
 }
 
+/// The place where a script has failed is told also if it ends with the call that did.
+#[test]
+fn errors_name_the_place_of_a_call_at_the_end() {
+    let mut pair = Pair::new(Port::Entry, PROTOCOLS[0]);
+    for script in [
+        "return cjson.encode(0/0)",
+        "local x = cjson.encode(0/0) return x",
+        "return cjson.decode('{')",
+        "return string.find('x', '[')",
+        "return cmsgpack.unpack('\\145')",
+        "return struct.pack('<i99', 1)",
+        "return bit.tobit({})",
+        "return {pcall(cjson.encode, 0/0)}",
+        "return {pcall(string.rep)}",
+        "return string.rep()",
+        "return ('x'):rep({})",
+        "return math.random(0)",
+        "return redis.call('nosuch')",
+    ] {
+        pair.same(&eval("EVAL", script, &["0"]));
+    }
+}
+
 fn error_of(client: &mut Client, script: &str, rest: &[&str]) -> String {
     let reply = client.call(&eval("EVAL", script, rest));
     reply

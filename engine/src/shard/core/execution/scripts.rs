@@ -263,7 +263,7 @@ impl Core {
         let may_write = !flags.no_writes && !only_reads;
         let is_refused = flags.is_declared && may_write && !flags.allow_oom;
         if is_refused && self.node.is_memory_full() {
-            return Err(ClientError::ScriptOutOfMemory);
+            return Err(ClientError::OutOfMemory);
         }
         let keys: Vec<&[u8]> = (3..first_argument).map(|at| request.arg(at)).collect();
         // A script names keys as its client does.
