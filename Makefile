@@ -22,7 +22,7 @@ HOST        = $(shell rustc -vV | sed -n 's/^host: //p')
 export EPHESUS_BIN ?= $(EPHESUS)
 
 .DEFAULT_GOAL := help
-.PHONY: help toolchain deps build run cluster test lint fmt bench-tool bench compare bench-cluster bench-migrate benchmarks reference sequences apps demo abuse soak soak-cluster soak-migration settings crash fuzz clean
+.PHONY: help toolchain deps build run cluster test lint fmt bench-tool bench compare bench-cluster bench-migrate benchmarks reference sequences apps demo demo-hot abuse soak soak-cluster soak-migration settings crash fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ reference: toolchain ## write docs/reference.md and compatibility.md from the fl
 
 demo: build ## write from several connections, kill -9, restart, verify every acknowledgement
 	$(CARGO) run --quiet --locked -p ephesus-tests --bin ephesus-demo
+
+demo-hot: build ## make partitions hot, and show that they are found, named and moved apart by the cluster itself
+	$(CARGO) run --quiet --locked -p ephesus-tests --bin ephesus-demo-hot
 
 fuzz: deps build ## everything that takes bytes from outside, with CASES=2000000 inputs each, guided by what they reach
 	RUSTFLAGS="$(COVERAGE)" EPHESUS_FUZZ_CASES=$(CASES) $(CARGO) test --locked -p ephesus-tests --test fuzz \

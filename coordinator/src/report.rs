@@ -114,6 +114,11 @@ pub enum Query {
     },
     /// What rebalances, drains and a change of the policy move given up.
     CancelPlacement,
+    /// Every shard within a fifth of its share of the load, with the fewest bytes moved.
+    RebalanceByLoad {
+        /// Only what would be done.
+        dry_run: bool,
+    },
 }
 
 /// What the operator is told.
@@ -188,6 +193,15 @@ pub enum Report {
     PlacementCancelled {
         /// How many migrations were given up.
         migrations: u64,
+    },
+    /// To [`Query::RebalanceByLoad`] that only asks.
+    PlannedByLoad {
+        /// The moves.
+        plan: Vec<MoveRow>,
+        /// Bytes that they move, as far as nodes have told.
+        bytes: u64,
+        /// What moves cannot do, a sentence each.
+        unmet: Vec<String>,
     },
 }
 

@@ -200,7 +200,7 @@ pub struct Serve {
     #[arg(long, value_name = "ADDR:PORT,...", value_delimiter = ',', value_parser = address::address)]
     coordinator: Vec<String>,
     /// The node's own coordinator balances the cluster by itself, when nothing has changed for a while: so that every shard
-    /// has its share of partitions.
+    /// has its share of partitions, or of work.
     #[arg(
         long,
         value_enum,
@@ -278,12 +278,15 @@ pub struct Serve {
 pub enum BalanceFlag {
     /// Every shard has its share of partitions.
     Count,
+    /// Every shard has its share of work.
+    Load,
 }
 
 impl From<BalanceFlag> for Balance {
     fn from(flag: BalanceFlag) -> Balance {
         match flag {
             BalanceFlag::Count => Balance::Count,
+            BalanceFlag::Load => Balance::Load,
         }
     }
 }

@@ -35,6 +35,7 @@ pub mod segments;
 pub mod slots;
 pub mod stock;
 pub mod terminal;
+pub mod uneven;
 pub mod whole;
 pub mod wiretap;
 pub mod writer_pool;

@@ -20,7 +20,19 @@ use crate::state::{Course, Member, MemberStatus, State};
 pub enum Balance {
     /// Every shard has its share of partitions.
     Count,
+    /// Every shard has its share of work.
+    Load,
 }
+
+/// After what was moved by load the figures, which decay over a minute, have to be those of what is now: so long, ms, and
+/// twice as long each time while the members stay the same.
+pub const BY_LOAD_AFTER_MS: u64 = 180_000;
+
+/// Between two looks whether load is uneven, ms.
+const BY_LOAD_LOOK_MS: u64 = 10_000;
+
+/// Unasked nothing is moved by load while no shard takes more of its CPU: commands hardly wait for one another.
+const BY_LOAD_BUSY: f32 = 0.2;
 
 /// The members have to be the same, all of them live and nothing moving, for so long, ms.
 pub const AUTO_REBALANCE_AFTER_MS: u64 = 10_000;
@@ -38,6 +50,8 @@ pub(super) struct Calm {
     planned: u32,
     /// The version of the table for which there was nothing to do.
     balanced: Option<u64>,
+    /// When load was last looked at.
+    looked_ms: Option<u64>,
     /// The last step of a change of the policy, and when it was planned.
     step: Option<(Vec<Move>, u64)>,
 }
@@ -68,6 +82,23 @@ impl Calm {
         now_ms - self.since_ms >= self.wait_ms() && self.balanced != Some(state.table().version)
     }
 
+    /// Whether it is time to look at the load.
+    fn is_look_due(&mut self, state: &State, now_ms: u64) -> bool {
+        let calm_ms = now_ms - self.since_ms;
+        let has_moved = state.ended_migrations().next().is_some();
+        let wait_ms = match has_moved {
+            true => (BY_LOAD_AFTER_MS << self.planned.saturating_sub(1).min(16))
+                .min(AUTO_REBALANCE_AGAIN_MS_MAX),
+            false => AUTO_REBALANCE_AFTER_MS,
+        };
+        let is_early = |looked_ms: u64| now_ms - looked_ms < BY_LOAD_LOOK_MS;
+        if calm_ms < wait_ms || self.looked_ms.is_some_and(is_early) {
+            return false;
+        }
+        self.looked_ms = Some(now_ms);
+        true
+    }
+
     /// Whether the next step of a change is due: at once, unless all of the last one was in vain.
     fn is_step_due(&mut self, state: &State, now_ms: u64) -> bool {
         let mut active = state.migrations().active.values();
@@ -96,6 +127,15 @@ fn is_calm(state: &State) -> bool {
         && entries.all(|entry| entry.status == PartitionStatus::Online)
         && state.migrations().active.is_empty()
         && state.retries().is_empty()
+}
+
+/// Whether a node owns nothing and could, or owns something and is to be emptied.
+fn has_newcomers(state: &State) -> bool {
+    let mut members = state.members().keys();
+    members.any(|node| {
+        let owns = state.owned(*node).next().is_some();
+        owns == state.draining().contains(node)
+    })
 }
 
 impl<D: Disk> Coordinator<D> {
@@ -138,20 +178,38 @@ impl<D: Disk> Coordinator<D> {
         let own = match (state.course(), self.auto_rebalance) {
             (Course::Changes, _) if calm.is_step_due(state, now_ms) => Own::Change(state.policy()),
             (Course::Follows, Some(Balance::Count)) if calm.is_due(state, now_ms) => Own::Count,
+            (Course::Follows, Some(Balance::Load)) => {
+                if has_newcomers(state) && calm.is_due(state, now_ms) {
+                    Own::Newcomers
+                } else if calm.is_look_due(state, now_ms) && self.is_busy() {
+                    Own::Load
+                } else {
+                    return;
+                }
+            }
             _ => return,
         };
         let planning = Planning::Own(own);
         match own {
             Own::Change(policy) => self.plan_by(vec![policy], planning, actions),
+            Own::Load => self.plan_by_load(planning, actions),
             _ => self.plan_by(vec![self.state().standing_policy()], planning, actions),
         }
+    }
+
+    /// Whether some shard is so busy that its commands wait for one another, and all nodes have told what their
+    /// partitions do.
+    fn is_busy(&self) -> bool {
+        let load = self.cluster_load();
+        load.shards.values().any(|cpu| *cpu >= BY_LOAD_BUSY)
+            && load.partitions.iter().all(Option::is_some)
     }
 
     /// Plans what a leader has found to do; notes that there is nothing.
     pub(super) fn move_by_itself(
         &mut self,
         own: Own,
-        moves: Vec<Move>,
+        mut moves: Vec<Move>,
         version: u64,
         inputs: &mut Vec<Input>,
     ) {
@@ -159,17 +217,25 @@ impl<D: Disk> Coordinator<D> {
         let calm = &mut self.migrating.calm;
         let is_wanted = match own {
             Own::Change(policy) => state.course() == Course::Changes && state.policy() == policy,
-            Own::Count => state.course() == Course::Follows,
+            _ => state.course() == Course::Follows,
         };
         if !is_wanted {
             return;
+        }
+        if own == Own::Newcomers {
+            moves.retain(|one| {
+                let from = state.owner_of(one.partition);
+                from.is_some_and(|from| state.draining().contains(&from))
+                    || state.owned(one.to.node).next().is_none()
+            });
         }
         let command = match (moves.is_empty(), own) {
             (true, Own::Change(policy)) => {
                 calm.step = None;
                 Command::EndChange { policy }
             }
-            (true, Own::Count) => {
+            (true, Own::Load) => return,
+            (true, _) => {
                 calm.balanced = Some(version);
                 return;
             }

@@ -128,6 +128,12 @@ impl<D: Disk> Coordinator<D> {
                 self.rebalance(operation, None, actions);
                 return;
             }
+            Query::RebalanceByLoad { dry_run: false } => {
+                let operation = operation(Wanted::Plan { is_single: false });
+                let is_dry = false;
+                self.plan_by_load(Planning::ByLoad { operation, is_dry }, actions);
+                return;
+            }
             Query::Move {
                 partition,
                 node,
@@ -276,6 +282,11 @@ impl<D: Disk> Coordinator<D> {
         if is_current && let Query::Rebalance { .. } = query {
             let policy = self.state().standing_policy();
             self.plan_by(vec![policy], Planning::Would(operation), actions);
+            return;
+        }
+        if is_current && let Query::RebalanceByLoad { .. } = query {
+            let is_dry = true;
+            self.plan_by_load(Planning::ByLoad { operation, is_dry }, actions);
             return;
         }
         let report = if is_current {

@@ -14,8 +14,9 @@ use super::{Action, Coordinator, Pending};
 use crate::command::Command;
 use crate::member::{Input, Ticket};
 use crate::migration::Purpose;
+use crate::placement::by_load::{Loaded, by_load};
 use crate::placement::ring::Tokens;
-use crate::placement::{Move, Place, Planner, Policy, Request, Spec};
+use crate::placement::{Move, Place, Planner, Policy, Request, Share, Spec};
 use crate::report::Report;
 use crate::state::Scene;
 
@@ -32,7 +33,14 @@ pub struct PlanJob {
     version: u64,
     scene: Scene,
     moves_max: usize,
-    policies: Vec<Policy>,
+    basis: Basis,
+}
+
+/// By what is planned.
+#[derive(Clone, Debug)]
+enum Basis {
+    Policies(Vec<Policy>),
+    Load(Vec<Loaded>),
 }
 
 /// What came of a [`PlanJob`].
@@ -61,6 +69,13 @@ pub(super) enum Planning {
     Rebalance(Operation, Option<NodeId>),
     /// An operator wants to see them.
     Would(Operation),
+    /// An operator wants them by load, or only to see them.
+    ByLoad {
+        /// Who.
+        operation: Operation,
+        /// Whether it is only to see them.
+        is_dry: bool,
+    },
     /// An operator wants to know where the table stands against a policy.
     Placement(Operation, Policy),
 }
@@ -70,6 +85,10 @@ pub(super) enum Planning {
 pub(super) enum Own {
     /// What the policy that holds says.
     Count,
+    /// The same, of what goes to nodes that own nothing, and away from those that are to be emptied.
+    Newcomers,
+    /// What evens load out.
+    Load,
     /// The next step to the policy that was set.
     Change(Policy),
 }
@@ -78,11 +97,22 @@ impl PlanJob {
     /// Makes the plans: the same ones wherever it runs.
     #[must_use]
     pub fn run(&self) -> PlanResult {
-        let plans = self.policies.iter().map(|policy| self.by(*policy));
+        let plans = match &self.basis {
+            Basis::Policies(policies) => policies.iter().map(|policy| self.by(*policy)).collect(),
+            Basis::Load(loaded) => vec![self.by_load(loaded)],
+        };
         PlanResult {
             ticket: self.ticket,
             version: self.version,
-            plans: plans.collect(),
+            plans,
+        }
+    }
+
+    fn by_load(&self, loaded: &[Loaded]) -> Planned {
+        let plan = by_load(&specs(&self.scene.able), loaded);
+        Planned {
+            moves: plan.moves,
+            unmet: plan.unmet.iter().map(ToString::to_string).collect(),
         }
     }
 
@@ -94,14 +124,7 @@ impl PlanJob {
             true => &scene.able,
             false => &scene.all,
         };
-        let places: Vec<Spec<'_>> = all
-            .iter()
-            .map(|(share, rack)| Spec {
-                place: share.place,
-                weight: share.weight,
-                rack: Some(rack.as_str()).filter(|rack| !rack.is_empty()),
-            })
-            .collect();
+        let places = specs(all);
         let plan = policy.plan(&Request {
             partitions: scene.partitions,
             places: &places,
@@ -125,6 +148,15 @@ impl PlanJob {
     }
 }
 
+fn specs(shares: &[(Share, String)]) -> Vec<Spec<'_>> {
+    let specs = shares.iter().map(|(share, rack)| Spec {
+        place: share.place,
+        weight: share.weight,
+        rack: Some(rack.as_str()).filter(|rack| !rack.is_empty()),
+    });
+    specs.collect()
+}
+
 impl<D: Disk> Coordinator<D> {
     /// Has plans made by these policies, one after another.
     pub(super) fn plan_by(
@@ -141,6 +173,37 @@ impl<D: Disk> Coordinator<D> {
                 moves => moves as usize,
             },
         };
+        self.begin_plan(Basis::Policies(policies), moves_max, planning, actions);
+    }
+
+    /// Has a plan made by load.
+    pub(super) fn plan_by_load(&mut self, planning: Planning, actions: &mut Vec<Action>) {
+        let basis = Basis::Load(self.loaded());
+        self.begin_plan(basis, usize::MAX, planning, actions);
+    }
+
+    /// What each partition does, as its owner has told.
+    pub(super) fn loaded(&self) -> Vec<Loaded> {
+        let load = self.cluster_load();
+        let loaded = self.state().located().into_iter().map(|located| {
+            let known = load.partitions.get(usize::from(located.partition.0));
+            let known = known.copied().flatten();
+            Loaded {
+                located,
+                cpu: known.map(|known| known.cpu),
+                bytes: known.and_then(|known| known.bytes).unwrap_or(0),
+            }
+        });
+        loaded.collect()
+    }
+
+    fn begin_plan(
+        &mut self,
+        basis: Basis,
+        moves_max: usize,
+        planning: Planning,
+        actions: &mut Vec<Action>,
+    ) {
         let is_plan = |(_, pending): &&(u64, Pending)| matches!(pending, Pending::Planning(_));
         if self.pending.values().filter(is_plan).count() >= PLANS_MAX {
             if let Some(operation) = planning.operation() {
@@ -156,7 +219,7 @@ impl<D: Disk> Coordinator<D> {
             version,
             scene,
             moves_max,
-            policies,
+            basis,
         })));
     }
 
@@ -193,6 +256,17 @@ impl<D: Disk> Coordinator<D> {
                 }
                 self.plan_moves(operation, moves, inputs, actions);
             }
+            Planning::ByLoad {
+                operation,
+                is_dry: true,
+            } => {
+                let report = self.would_move_by_load(&first);
+                actions.push(operation.answer(report));
+            }
+            Planning::ByLoad {
+                operation,
+                is_dry: false,
+            } => self.plan_moves(operation, first.moves, inputs, actions),
             Planning::Would(operation) => {
                 let report = self.would_move(first.moves);
                 actions.push(operation.answer(report));
@@ -230,6 +304,7 @@ impl Planning {
             Planning::Own(_) => None,
             Planning::Rebalance(operation, _)
             | Planning::Would(operation)
+            | Planning::ByLoad { operation, .. }
             | Planning::Placement(operation, _) => Some(operation),
         }
     }

@@ -104,7 +104,7 @@ pub struct CoordinatorFlags {
     )]
     assignment: Policy,
     /// Balance the cluster without being asked, while this one leads, when nothing has changed for a
-    /// while: so that every shard has its share of partitions; the same on all coordinators.
+    /// while: so that every shard has its share of partitions, or of work; the same on all coordinators.
     #[arg(
         long,
         value_enum,

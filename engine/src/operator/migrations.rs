@@ -10,6 +10,7 @@ use ephesus_coordinator::state::Refusal;
 use super::node::find;
 use super::waiting::wait;
 use super::{Coordinators, OperatorError, json, say, text, units};
+use crate::cli::BalanceFlag;
 use crate::cli::operator::Asking;
 use crate::cli::operator::migrations::{Drain, Migrations, MoveOne, Rebalance};
 
@@ -22,15 +23,29 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 /// Plans what balances the cluster, or shows what that would be.
 pub(super) fn rebalance(command: &Rebalance) -> Result<ExitCode, OperatorError> {
     let coordinators = Coordinators::of(&command.asking)?;
-    if command.dry_run {
+    let is_by_load = command.by == BalanceFlag::Load;
+    if command.dry_run && !is_by_load {
         let rows = coordinators.plan(&Query::Rebalance { dry_run: true })?;
         show(&rows, "would be planned");
         return Ok(ExitCode::SUCCESS);
     }
+    if is_by_load {
+        let (rows, bytes) = coordinators.plan_by_load()?;
+        if command.dry_run {
+            let what = format!("would be planned, {}", units::bytes(bytes));
+            show(&rows, &what);
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
     if let Some(mb_s) = command.limit {
         coordinators.limit(mb_s)?;
     }
-    let rows = coordinators.plan(&Query::Rebalance { dry_run: false })?;
+    let dry_run = false;
+    let query = match is_by_load {
+        true => Query::RebalanceByLoad { dry_run },
+        false => Query::Rebalance { dry_run },
+    };
+    let rows = coordinators.plan(&query)?;
     show(&rows, "planned");
     let is_moving = if command.wait {
         wait(&coordinators, &rows, |_| true)?
@@ -168,6 +183,19 @@ impl Coordinators {
     fn plan(&self, query: &Query) -> Result<Vec<MoveRow>, OperatorError> {
         match self.ask(query)? {
             Report::Planned(rows) => Ok(rows),
+            _ => Err(OperatorError::Unexpected),
+        }
+    }
+
+    /// What would be moved for the sake of load, and how many bytes that is; says what moves cannot do.
+    fn plan_by_load(&self) -> Result<(Vec<MoveRow>, u64), OperatorError> {
+        match self.ask(&Query::RebalanceByLoad { dry_run: true })? {
+            Report::PlannedByLoad { plan, bytes, unmet } => {
+                for sentence in unmet {
+                    eprintln!("{sentence}");
+                }
+                Ok((plan, bytes))
+            }
             _ => Err(OperatorError::Unexpected),
         }
     }

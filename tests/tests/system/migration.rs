@@ -5,6 +5,7 @@ mod cancelled;
 mod cuts;
 mod deaths;
 mod full_disk;
+mod hot;
 mod joining;
 mod keyless;
 mod load;

@@ -2,9 +2,11 @@ use super::*;
 use crate::coordinator::migrations::tests::bed::{
     ask, beat, carry_out, cluster, join, planned, state, step,
 };
-use crate::coordinator::tests::{World, id};
+use crate::coordinator::tests::{World, heartbeat, id};
+use crate::load::{Amount, Board, Counted};
 use crate::migration::Step;
-use crate::report::Query;
+use crate::protocol::Request;
+use crate::report::{Query, Report};
 
 fn balancing(nodes: u8) -> World {
     let mut world = cluster(1, nodes);
@@ -107,4 +109,106 @@ fn a_drained_node_is_emptied_without_another_word() {
     beat(&mut world, 3, AUTO_REBALANCE_AFTER_MS + 400);
     carry_out(&mut world, 3);
     assert_eq!(state(&world).owned(id(2)).count(), 0);
+}
+
+/// A node that has these partitions, each with so many thousandths of a CPU.
+fn busy(partitions: &[(u16, u64)]) -> Board {
+    let counted = |id: u16, ms: u64| {
+        let found = partitions.iter().find(|(partition, _)| *partition == id);
+        found.map(|(_, permille)| Counted {
+            amount: Amount {
+                ops: 1,
+                cpu_ns: permille * ms * 1_000,
+                ..Amount::default()
+            },
+            bytes: 1 << 20,
+        })
+    };
+    let shard = |ms: u64| Amount {
+        cpu_ns: partitions
+            .iter()
+            .map(|(_, permille)| permille * ms * 1_000)
+            .sum(),
+        ..Amount::default()
+    };
+    let mut board = Board::new(1, 16, 199);
+    for ms in [0, 200] {
+        board.look(
+            200 + ms,
+            [shard(ms)].into_iter(),
+            (0..16).map(|id| counted(id, ms)),
+        );
+    }
+    board
+}
+
+fn tell(world: &mut World, n: u8, board: &mut Board) {
+    for _ in 0..16 {
+        let leader = world.leader();
+        let version = state(world).table().version;
+        let Request::Heartbeat(beat, _) = heartbeat(n, world.now, version) else {
+            panic!("a heartbeat");
+        };
+        world.say(leader, n.into(), Request::Heartbeat(beat, board.report()));
+    }
+}
+
+/// What each node has, so many thousandths of a CPU each.
+fn told(world: &mut World, permille: [u64; 2]) {
+    for (n, permille) in (1..).zip(permille) {
+        let owned = state(world).owned(id(n));
+        let owned: Vec<_> = owned.map(|partition| (partition.0, permille)).collect();
+        tell(world, n, &mut busy(&owned));
+    }
+}
+
+#[test]
+fn by_load_a_new_node_gets_its_number_and_then_what_evens_load_out() {
+    let mut world = balancing(2);
+    world.coordinators[0].auto_rebalance = Some(Balance::Load);
+    beat(&mut world, 2, AUTO_REBALANCE_AFTER_MS + 400);
+    assert_eq!(active(&world), 8, "it owns nothing");
+    carry_out(&mut world, 2);
+    told(&mut world, [100, 10]);
+    beat(&mut world, 2, BY_LOAD_AFTER_MS - 2_000);
+    assert_eq!(active(&world), 0, "what was moved is not measured yet");
+    beat(&mut world, 2, 14_000);
+    let moves = active(&world);
+    assert!((3..=4).contains(&moves), "{moves}");
+    carry_out(&mut world, 2);
+    let left = state(&world).owned(id(1)).count();
+    assert_eq!(left, 8 - moves);
+    // The same all over: a leader that comes next finds nothing to do.
+    let n = |count: usize| 400 / count as u64;
+    let others = state(&world).owned(id(2)).count();
+    told(&mut world, [n(left), n(others)]);
+    beat(&mut world, 2, 3 * BY_LOAD_AFTER_MS);
+    assert_eq!(active(&world), 0);
+}
+
+#[test]
+fn unasked_little_load_and_load_that_is_not_known_move_nothing() {
+    let mut world = balancing(2);
+    beat(&mut world, 2, AUTO_REBALANCE_AFTER_MS + 400);
+    carry_out(&mut world, 2);
+    world.coordinators[0].auto_rebalance = Some(Balance::Load);
+    let owned: Vec<_> = state(&world).owned(id(1)).map(|p| (p.0, 100)).collect();
+    tell(&mut world, 1, &mut busy(&owned));
+    beat(&mut world, 2, BY_LOAD_AFTER_MS + 20_000);
+    assert_eq!(active(&world), 0, "node 2 has told nothing");
+    told(&mut world, [20, 1]);
+    beat(&mut world, 2, 20_000);
+    assert_eq!(active(&world), 0, "no shard takes a fifth of its CPU");
+    let asked = Query::RebalanceByLoad { dry_run: true };
+    match ask(&mut world, asked) {
+        Report::PlannedByLoad { plan, bytes, .. } => {
+            assert!(!plan.is_empty());
+            assert!(bytes >= plan.len() as u64 * (7 << 17), "{bytes}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(active(&world), 0, "it was only asked for");
+    let asked = Query::RebalanceByLoad { dry_run: false };
+    let rows = planned(ask(&mut world, asked));
+    assert_eq!(active(&world), rows.len());
 }

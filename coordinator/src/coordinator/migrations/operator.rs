@@ -7,7 +7,7 @@ use ephesus_wire::{MigrationId, NodeId, PartitionId, ShardId};
 
 use crate::command::Command;
 use crate::coordinator::operator::{Operation, Wanted};
-use crate::coordinator::planning::Planning;
+use crate::coordinator::planning::{Planned, Planning};
 use crate::coordinator::{Action, Coordinator, Pending};
 use crate::member::Input;
 use crate::migration::{Abort, AbortReason, Migration, Phase, Purpose};
@@ -184,6 +184,16 @@ impl<D: Disk> Coordinator<D> {
     pub(in crate::coordinator) fn would_move(&self, moves: Vec<Move>) -> Report {
         let moves = moves.into_iter();
         Report::Planned(moves.map(|m| self.move_row(m, None)).collect())
+    }
+
+    /// What would be moved for the sake of load.
+    pub(in crate::coordinator) fn would_move_by_load(&self, planned: &Planned) -> Report {
+        let moves = planned.moves.iter();
+        Report::PlannedByLoad {
+            plan: moves.map(|m| self.move_row(*m, None)).collect(),
+            bytes: self.bytes_of(&planned.moves),
+            unmet: planned.unmet.clone(),
+        }
     }
 
     pub(in crate::coordinator) fn move_row(

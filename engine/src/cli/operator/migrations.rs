@@ -3,9 +3,13 @@
 use clap::{Args, Subcommand};
 
 use super::{Asking, Look};
+use crate::cli::BalanceFlag;
 
 #[derive(Debug, Args)]
 pub struct Rebalance {
+    /// Give every shard its share of partitions, by the policy of placement, or of the work that they do.
+    #[arg(long, value_enum, value_name = "BY", default_value_t = BalanceFlag::Count)]
+    pub by: BalanceFlag,
     /// Only show what would be moved.
     #[arg(long, conflicts_with_all = ["wait", "limit"])]
     pub dry_run: bool,
