@@ -173,7 +173,7 @@ impl PlacementArgs {
         for (title, change) in Change::golden() {
             for policy in self.policies() {
                 for (name, unit, value) in change.loads(&policy) {
-                    case.sample(format!("{title}: {name}"), less(unit), &policy, value);
+                    case.sample(format!("{title}: {name}"), less(unit), policy, value);
                 }
             }
         }

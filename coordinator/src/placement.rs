@@ -99,7 +99,8 @@ impl Plan {
     }
 }
 
-/// [`plan_shares`] of places that are all alike.
+/// The plan of partitions none of which has an owner on places that are all alike; the answer holds, per partition, an
+/// index into `places`.
 ///
 /// # Errors
 /// When there is no place at all.
@@ -112,15 +113,8 @@ pub fn plan(partitions: u16, places: &[Place], policy: Policy) -> Result<Vec<usi
     plan_shares(partitions, &shares.collect::<Vec<_>>(), policy)
 }
 
-/// The plan of partitions none of which has an owner; the answer holds, per partition, an index into `places`.
-///
-/// # Errors
-/// When there is no place of any weight.
-pub fn plan_shares(
-    partitions: u16,
-    places: &[Share],
-    policy: Policy,
-) -> Result<Vec<usize>, NoPlaces> {
+/// The same of places with weights.
+fn plan_shares(partitions: u16, places: &[Share], policy: Policy) -> Result<Vec<usize>, NoPlaces> {
     let specs: Vec<Spec<'_>> = places.iter().map(|share| share.anywhere()).collect();
     if specs.iter().all(|spec| spec.weight == 0) {
         return Err(NoPlaces);

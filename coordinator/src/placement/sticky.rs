@@ -23,11 +23,11 @@ impl Planner for Sticky {
             let located: Vec<Located> = field.held.iter().copied().flatten().collect();
             let ids = (0..field.partitions).map(PartitionId);
             let orphans = ids.zip(&field.held).filter(|(_, held)| held.is_none());
-            let orphans = orphans.map(|(partition, _)| partition).collect();
+            let orphans: Vec<PartitionId> = orphans.map(|(partition, _)| partition).collect();
             let partitions = 0..field.held.len();
             let holders = partitions.map(|partition| field.holder(partition).unwrap_or(0));
             let mut owners: Vec<usize> = holders.collect();
-            for Move { partition, to } in moves(&located, orphans, &shares) {
+            for Move { partition, to } in rebalance(&located, &orphans, &shares) {
                 let owner = owners.get_mut(usize::from(partition.0));
                 let to = field.places.binary_search_by_key(&to, |spec| spec.place);
                 if let (Some(owner), Ok(to)) = (owner, to) {
@@ -84,18 +84,13 @@ pub struct Located {
     pub is_fixed: bool,
 }
 
-/// Plans the moves, ascending by partition. Partitions at places that take no part are left out of
-/// account, and so are shares of the same place but the first.
+/// Plans the moves, ascending by partition, and where partitions go that have no owner. Partitions at places that take no
+/// part are left out of account, and so are shares of the same place but the first.
 ///
 /// A new shard receives from all that have too much; nothing moves between two that were balanced
 /// before. The same arguments in any order give the same plan.
 #[must_use]
-pub fn rebalance(partitions: &[Located], shares: &[Share]) -> Vec<Move> {
-    moves(partitions, Vec::new(), shares)
-}
-
-/// Those of [`rebalance`], and where partitions go that have no owner.
-fn moves(partitions: &[Located], orphans: Vec<PartitionId>, shares: &[Share]) -> Vec<Move> {
+pub fn rebalance(partitions: &[Located], orphans: &[PartitionId], shares: &[Share]) -> Vec<Move> {
     let mut shards = BTreeMap::new();
     for share in shares {
         shards.entry(share.place).or_insert(Shard {
@@ -131,7 +126,7 @@ fn moves(partitions: &[Located], orphans: Vec<PartitionId>, shares: &[Share]) ->
             shard.give(*place, taken.drain(..count), &mut moves);
         }
     }
-    let mut taken = orphans;
+    let mut taken = orphans.to_vec();
     taken.extend(by_node.into_values().flatten());
     taken.sort_unstable();
     let mut taken = taken.into_iter();

@@ -9,6 +9,7 @@ mod bed;
 mod golden;
 mod properties;
 mod published;
+mod unmet;
 
 fn places(shards_of_nodes: &[u16]) -> Vec<Share> {
     weighted(
@@ -137,7 +138,7 @@ proptest! {
                 is_fixed: false,
             })
             .collect();
-        prop_assert_eq!(rebalance(&located, &places), []);
+        prop_assert_eq!(rebalance(&located, &[], &places), []);
     }
 
     #[test]

@@ -175,5 +175,5 @@ fn a_node_that_recovers_gets_nothing_and_gives_only_when_it_is_drained() {
 fn rebalanced(state: &State) -> Vec<Move> {
     let scene = state.scene();
     let shares: Vec<_> = scene.able.iter().map(|(share, _)| *share).collect();
-    rebalance(&scene.current, &shares)
+    rebalance(&scene.current, &[], &shares)
 }
