@@ -17,7 +17,7 @@ use ephesus_wire::rng::Rng;
 use ephesus_wire::{Epoch, MigrationId, PartitionId};
 
 use crate::command::{ClusterId, Nonce, Registration, StartProof};
-use crate::load::{Board, LoadReport};
+use crate::load::{Board, HotKeys, LoadReport};
 use crate::migration::{Progress, Step};
 use crate::planted::{Bug, Planted};
 use crate::protocol::{Answer, HeartbeatAnswer, Request};
@@ -301,6 +301,16 @@ impl Agent {
         load.lock().unwrap_or_else(PoisonError::into_inner).report()
     }
 
+    /// The hottest keys, as the coordinator is told them.
+    fn hot_keys(&self) -> Request {
+        let board = self.load.as_ref();
+        let board = board.map(|load| load.lock().unwrap_or_else(PoisonError::into_inner));
+        Request::HotKeys {
+            node: self.options.registration.node,
+            keys: board.map_or_else(HotKeys::default, |board| board.hot_keys().clone()),
+        }
+    }
+
     /// What the shards have done, for the next turn.
     pub fn set_pulse(&mut self, pulse: Pulse) {
         self.pulse = pulse;
@@ -453,6 +463,10 @@ impl Agent {
                         actions.push(AgentAction::Table);
                     }
                 }
+            }
+            Answer::TellHotKeys => {
+                let request = self.hot_keys();
+                actions.push(AgentAction::Send(connection, request));
             }
             Answer::Operator { .. } => {}
         }

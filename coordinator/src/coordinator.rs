@@ -22,6 +22,7 @@ use crate::command::{
 };
 use crate::liveness::{Liveness, PendingHeartbeat, STEP_MS_MAX};
 use crate::load::Loads;
+use crate::load::hot::ToldKeys;
 use crate::member::{Input, Member, MemberError, Outcome, Output, SNAPSHOT_AFTER, Ticket};
 #[cfg(any(test, feature = "planted"))]
 use crate::planted::{Bug, Planted};
@@ -232,6 +233,7 @@ pub struct Coordinator<D: Disk> {
     liveness: Liveness<SessionId>,
     /// What nodes have told of their load.
     loads: Loads,
+    hot_keys: ToldKeys,
     sessions: Sessions,
     migrating: Migrating,
     history: History,
@@ -276,6 +278,7 @@ impl<D: Disk> Coordinator<D> {
             host: options.host,
             liveness: Liveness::new(),
             loads: Loads::default(),
+            hot_keys: ToldKeys::default(),
             sessions: Sessions::default(),
             migrating: Migrating::default(),
             history: History::default(),
@@ -558,6 +561,10 @@ impl<D: Disk> Coordinator<D> {
                     progress,
                 },
             ) => self.take_progress(node, incarnation, progress),
+            Event::Request(_, Request::HotKeys { node, keys }) => {
+                let (state, now_ms) = (self.member.state(), self.now_ms);
+                self.hot_keys.heard(node, keys, state, now_ms);
+            }
         }
     }
 
@@ -716,6 +723,7 @@ impl<D: Disk> Coordinator<D> {
         self.heard_ms.clear();
         self.liveness.lead();
         self.loads.clear();
+        self.hot_keys = ToldKeys::default();
         self.migrating = Migrating::default();
     }
 

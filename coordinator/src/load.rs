@@ -10,12 +10,14 @@
 
 mod board;
 mod codes;
+pub mod hot;
 mod loads;
 pub mod report;
 mod told;
 mod windows;
 
 pub use board::{Board, Counted};
+pub use hot::{HotKey, HotKeys, KeyName};
 pub use loads::{ClusterLoad, Loads, PartitionLoad};
 pub use told::{LOAD_BYTES_MAX, LoadReport, Told};
 pub use windows::{Amount, Rates, WINDOWS_S, Windows};

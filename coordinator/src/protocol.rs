@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::command::{ClusterId, Nonce, RaftId, Registration, StartProof};
-use crate::load::LoadReport;
+use crate::load::{HotKeys, LoadReport};
 use crate::migration::{Progress, Step};
 use crate::report::{Figures, Query, Report};
 use crate::state::{ADDRESS_BYTES_MAX, COORDINATORS_MAX, MemberStatus, Refusal};
@@ -117,6 +117,13 @@ pub enum Request {
         /// What its directory says.
         start: StartProof,
     },
+    /// To [`Answer::TellHotKeys`].
+    HotKeys {
+        /// The node.
+        node: NodeId,
+        /// Its hottest keys.
+        keys: HotKeys,
+    },
 }
 
 /// Connections that a coordinator has not let in at its port, or has closed for what came over them,
@@ -181,6 +188,8 @@ pub enum Answer {
     },
     /// The start of the node is the last that was accepted: it notes that in its data directory.
     StartNoted(Nonce),
+    /// An operator wants to know the node's hottest keys.
+    TellHotKeys,
 }
 
 /// A heartbeat was heard.
@@ -239,7 +248,8 @@ impl Request {
             | Request::Started { node, .. }
             | Request::Hosting { node, .. }
             | Request::Steps { node, .. }
-            | Request::Progress { node, .. } => Some(*node),
+            | Request::Progress { node, .. }
+            | Request::HotKeys { node, .. } => Some(*node),
             Request::Operator { .. } => None,
         }
     }

@@ -13,11 +13,13 @@ use crate::command::RaftId;
 use crate::placement::Policy;
 use crate::state::{MemberStatus, Refusal};
 
-pub use crate::load::report::{ClusterLoadReport, PartitionLoadRow, RatesRow, ShardLoadRow};
 mod placement;
 
 pub use placement::{PlacementReport, PlacementRow, PlacementState};
 
+pub use crate::load::report::{
+    ClusterLoadReport, HotKeyRow, HotKeysReport, PartitionLoadRow, RatesRow, ShardLoadRow,
+};
 pub use crate::migration::report::{
     DrainingRow, MigrationRow, MigrationState, MigrationsReport, MoveRow,
 };
@@ -102,6 +104,8 @@ pub enum Query {
     },
     /// What shards and partitions do.
     Load,
+    /// Which keys are used the most; nodes are asked, so ask again.
+    HotKeys,
     /// Where the table stands against a policy, and what it would take to get there.
     Placement {
         /// The policy; none: the one that holds.
@@ -185,6 +189,8 @@ pub enum Report {
     },
     /// To [`Query::Load`].
     Load(ClusterLoadReport),
+    /// To [`Query::HotKeys`].
+    HotKeys(HotKeysReport),
     /// To [`Query::Placement`].
     Placement(Box<PlacementReport>),
     /// To [`Query::SetPlacement`].

@@ -31,7 +31,7 @@ use crate::tls::{AuthClients, TlsFiles, TlsOptions};
 use coordinator::CoordinatorCommand;
 use operator::migrations::{Drain, MigrationCommand, Migrations, MoveOne, Rebalance};
 use operator::placement::PlacementCommand;
-use operator::{Look, LookAtPartitions, MemberCommand, NodeCommand};
+use operator::{Hot, Look, LookAtPartitions, MemberCommand, NodeCommand};
 
 /// Exit code of a bad flag.
 pub const EXIT_USAGE: u8 = 2;
@@ -58,6 +58,8 @@ pub enum Command {
     Nodes(Look),
     /// List the partitions of a cluster and who owns them, or what they do.
     Partitions(LookAtPartitions),
+    /// Show the partitions that are used the most, and the keys.
+    Hot(Hot),
     /// List the coordinators of a cluster.
     Coordinators(Look),
     /// Spread the partitions evenly over all nodes, with the fewest moves.

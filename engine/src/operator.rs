@@ -15,6 +15,7 @@ pub mod units;
 
 mod confirm;
 pub mod force;
+mod hot;
 mod member;
 mod migrations;
 mod node;
@@ -136,6 +137,7 @@ pub fn main(command: Command) -> ExitCode {
             None => look_at(&look, &Query::Partitions),
             Some(By::Load) => look_at(&look, &Query::Load),
         },
+        Command::Hot(command) => hot::hot(&command),
         Command::Coordinators(look) => look_at(&look, &Query::Coordinators),
         Command::Rebalance(command) => migrations::rebalance(&command),
         Command::Move(command) => migrations::move_one(&command),

@@ -6,8 +6,11 @@ use ephesus_wire::{NodeId, PartitionId, ShardId};
 use super::Coordinator;
 use super::operator::slots;
 use crate::load::ClusterLoad;
-use crate::load::report::{ClusterLoadReport, PartitionLoadRow, ShardLoadRow, cpu_us, rows};
+use crate::load::report::{
+    ClusterLoadReport, HotKeyRow, HotKeysReport, PartitionLoadRow, ShardLoadRow, cpu_us, rows,
+};
 use crate::placement::Place;
+use crate::state::MemberStatus;
 
 impl<D: Disk> Coordinator<D> {
     /// The load of the cluster, as far as nodes have told it since this coordinator leads.
@@ -24,6 +27,34 @@ impl<D: Disk> Coordinator<D> {
         });
         let cpu = places.map(|place| Some(cpu_us(self.loads.shard_cpu(place)?)));
         cpu.collect()
+    }
+
+    /// What nodes have told of hot keys; those that have not are asked.
+    pub(super) fn hot_keys_report(&mut self) -> HotKeysReport {
+        let now_ms = self.now_ms;
+        self.hot_keys.want(now_ms);
+        let mut report = HotKeysReport::default();
+        for (node, member) in self.state().members() {
+            match self.hot_keys.of(*node, now_ms) {
+                Some(keys) => report.keys.extend(keys.keys().iter().map(|key| HotKeyRow {
+                    key: key.name.bytes().to_vec(),
+                    key_bytes: key.len,
+                    database: key.database,
+                    node: member.name.clone(),
+                    shard: key.shard,
+                    ops_per_s: key.ops_per_s,
+                    share_of_shard: key.share,
+                })),
+                None if member.status == MemberStatus::Live => {
+                    report.missing.push(member.name.clone());
+                }
+                None => {}
+            }
+        }
+        report
+            .keys
+            .sort_by_key(|key| std::cmp::Reverse(key.ops_per_s));
+        report
     }
 
     pub(super) fn load_report(&self) -> ClusterLoadReport {

@@ -104,6 +104,10 @@ impl<D: Disk> Coordinator<D> {
         self.liveness.heard(session, heartbeat, self.member.state());
         let state = self.member.state();
         self.loads.heard(heartbeat.node, load, state, self.now_ms);
+        self.hot_keys.forget(self.now_ms);
+        if self.hot_keys.are_wanted(self.now_ms) {
+            actions.push(Action::Answer(session, Answer::TellHotKeys));
+        }
         if self.liveness.planted.has(Bug::NoReadRound) {
             let lease_ms = self.liveness.lease_ms(&heartbeat, self.state());
             let answer = self.heartbeat_answer(&heartbeat, lease_ms);

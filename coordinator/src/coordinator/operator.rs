@@ -296,6 +296,7 @@ impl<D: Disk> Coordinator<D> {
                 Query::Coordinators => Report::Coordinators(self.coordinators()),
                 Query::Migrations => Report::Migrations(self.migrations()),
                 Query::Load => Report::Load(self.load_report()),
+                Query::HotKeys => Report::HotKeys(self.hot_keys_report()),
                 _ => Report::Status(self.status()),
             }
         } else {

@@ -1,5 +1,6 @@
 //! The load of one node's shards and partitions, and what its heartbeats say of it.
 
+use super::hot::HotKeys;
 use super::told::{HOTTEST_MAX, LoadReport, ROUND, SHARDS_MAX, SIZES_MAX, Told, ToldRange};
 use super::windows::{Amount, Rates, WINDOWS_S, Windows};
 
@@ -86,6 +87,7 @@ pub struct Board {
     next_shard: usize,
     next_partition: u16,
     next_size: u16,
+    hot_keys: HotKeys,
 }
 
 impl Board {
@@ -99,6 +101,7 @@ impl Board {
             next_shard: 0,
             next_partition: 0,
             next_size: 0,
+            hot_keys: HotKeys::default(),
         }
     }
 
@@ -127,6 +130,17 @@ impl Board {
                 (place, Some(counted)) => *place = Some(Meter::new(counted.amount, now_ms)),
             }
         }
+    }
+
+    /// Takes the hottest keys of all shards.
+    pub fn set_hot_keys(&mut self, keys: HotKeys) {
+        self.hot_keys = keys;
+    }
+
+    /// The hottest keys, as they were taken last.
+    #[must_use]
+    pub fn hot_keys(&self) -> &HotKeys {
+        &self.hot_keys
     }
 
     /// What was done per second in a shard, by window.

@@ -70,6 +70,34 @@ pub struct PartitionLoadRow {
     pub last_10m: Option<RatesRow>,
 }
 
+/// To [`Query::HotKeys`](crate::report::Query::HotKeys).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HotKeysReport {
+    /// Names of live nodes that have not told yet.
+    pub missing: Vec<String>,
+    /// Those that are used the most first.
+    pub keys: Vec<HotKeyRow>,
+}
+
+/// A key that is used much.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HotKeyRow {
+    /// The first 128 bytes of its name.
+    pub key: Vec<u8>,
+    /// How long the name is.
+    pub key_bytes: u32,
+    /// Its database.
+    pub database: u8,
+    /// Name of the node that has it.
+    pub node: String,
+    /// The node's shard.
+    pub shard: u16,
+    /// Uses per second, at least.
+    pub ops_per_s: u64,
+    /// Its part of all uses of keys in the shard, millionths.
+    pub share_of_shard: u32,
+}
+
 impl From<Rates> for RatesRow {
     fn from(rates: Rates) -> RatesRow {
         RatesRow {

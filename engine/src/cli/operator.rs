@@ -65,6 +65,15 @@ pub struct LookAtPartitions {
     pub look: Look,
 }
 
+#[derive(Debug, Args)]
+pub struct Hot {
+    /// Keys by name as well; nodes are asked for them.
+    #[arg(long)]
+    pub keys: bool,
+    #[command(flatten)]
+    pub look: Look,
+}
+
 /// What partitions are sorted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {

@@ -221,11 +221,6 @@ pub enum ClientError {
     /// RESTORE with a FREQ that is no byte.
     #[error("ERR Invalid FREQ value, must be >= 0 and <= 255")]
     RestoreFrequency,
-    /// OBJECT FREQ: nothing counts accesses.
-    #[error(
-        "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust."
-    )]
-    FrequencyNotTracked,
     /// OBJECT IDLETIME: nothing notes when keys are used.
     #[error("ERR idle time is not tracked")]
     IdleTimeNotTracked,

@@ -13,7 +13,7 @@ use ephesus_wire::{PartitionId, Slot, slot_of};
 
 use super::Keyspace;
 use crate::command::parse::ArgList;
-use crate::command::spec::Spec;
+use crate::command::spec::{Cmd, Spec};
 
 /// What was counted of one partition since it was published.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,6 +51,9 @@ impl Keyspace {
         (bytes_in, bytes_out): (usize, usize),
     ) {
         if !spec.may_have_many_keys() {
+            if self.hot.is_due() {
+                self.count_hot(spec, args.arg(spec.first_key_at()));
+            }
             let partition = self.partitioning.partition_of(slot);
             return self.note_use_of(partition, bytes_in as u64, bytes_out as u64);
         }
@@ -68,10 +71,27 @@ impl Keyspace {
         let (bytes_in, bytes_out) = (bytes_in as u64, bytes_out as u64);
         let (mut more_in, mut more_out) = (bytes_in % count, bytes_out % count);
         for index in spec.keys_of(args) {
-            let partition = self.partitioning.partition_of(slot_of(args.arg(index)));
+            let key = args.arg(index);
+            if self.hot.is_due() {
+                self.count_hot(spec, key);
+            }
+            let partition = self.partitioning.partition_of(slot_of(key));
             let bytes_in = bytes_in / count + std::mem::take(&mut more_in);
             let bytes_out = bytes_out / count + std::mem::take(&mut more_out);
             self.note_use_of(partition, bytes_in, bytes_out);
+        }
+    }
+
+    /// Counts the use of a key, unless the command only looks at what the server knows of it.
+    #[cold]
+    fn count_hot(&mut self, spec: &Spec, key: &[u8]) {
+        match spec.cmd {
+            Cmd::ObjectEncoding
+            | Cmd::ObjectFreq
+            | Cmd::ObjectIdletime
+            | Cmd::ObjectRefcount
+            | Cmd::MemoryUsage => self.hot.wait(),
+            _ => self.hot.count(self.hasher.hash(key), key),
         }
     }
 

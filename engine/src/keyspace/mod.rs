@@ -13,6 +13,7 @@ pub(crate) mod dump;
 pub mod events;
 mod execute;
 mod expiry;
+pub mod hot;
 mod incoming;
 pub mod large_replies;
 mod last_writes;
@@ -48,6 +49,7 @@ use crate::table::{EntryRef, KeyHasher, Prefetch, Put, Table};
 use atomic::Atomic;
 use databases::Counted;
 use events::{Change, Events};
+use hot::HotKeys;
 use large_replies::ReplyRoom;
 use last_writes::LastWrites;
 use lifetimes::Lifetimes;
@@ -145,6 +147,7 @@ pub struct Keyspace {
     /// What commands have done beside reading their input, in bytes of input that take as long.
     work: usize,
     uses: Uses,
+    pub hot: HotKeys,
     pub(crate) planted: Planted,
 }
 
@@ -177,6 +180,7 @@ impl Keyspace {
             let place = usize::from(partition.id.0);
             slots[place] = Some(Box::new(partition));
         }
+        let seed = hasher.hash(b"hot keys");
         Keyspace {
             partitioning,
             partitions: slots,
@@ -203,6 +207,7 @@ impl Keyspace {
             events: None,
             work: 0,
             uses: Uses::default(),
+            hot: HotKeys::new(seed),
             planted: Planted::default(),
         }
     }

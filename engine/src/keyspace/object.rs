@@ -49,7 +49,7 @@ impl Keyspace {
         match cmd {
             Cmd::ObjectEncoding => reply::bulk(reply.out, encoding(entry.value)),
             Cmd::ObjectRefcount => reply::integer(reply.out, references(entry.value)),
-            Cmd::ObjectFreq => return Err(ClientError::FrequencyNotTracked),
+            Cmd::ObjectFreq => reply::integer(reply.out, self.hot.frequency(key.hash) as i64),
             _ => return Err(ClientError::IdleTimeNotTracked),
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ephesus_coordinator::load::{Amount, Board, Counted};
+use ephesus_coordinator::load::{Amount, Board, Counted, HotKeys};
 
 use super::routes::Routes;
 use super::shared::NodeShared;
@@ -59,7 +59,15 @@ impl NodeShared {
                 bytes: if bytes == u64::MAX { 0 } else { bytes },
             })
         });
-        self.with_load(|board| board.look(now_ms, self.stats.iter().map(amount_of), counted));
+        let mut keys = Vec::new();
+        for published in &self.hot_keys {
+            let published = published.lock().unwrap_or_else(PoisonError::into_inner);
+            keys.extend(published.iter().cloned());
+        }
+        self.with_load(|board| {
+            board.look(now_ms, self.stats.iter().map(amount_of), counted);
+            board.set_hot_keys(HotKeys::new(keys));
+        });
     }
 
     /// Asks or changes what is known of the load.

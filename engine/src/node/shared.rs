@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ephesus_coordinator::lease::Lease;
 use ephesus_coordinator::link::Counters;
-use ephesus_coordinator::load::Board;
+use ephesus_coordinator::load::{Board, HotKey};
 use ephesus_coordinator::membership::boottime_ms;
 use ephesus_wal::Durability;
 use ephesus_wire::limits::ONE_REPLY_BYTES_MAX;
@@ -88,6 +88,8 @@ pub struct NodeShared {
     pub partition_loads: Box<[PartitionCounts]>,
     /// What is done in shards and partitions, as the node's monitor has seen it last.
     pub load: Arc<Mutex<Board>>,
+    /// The hottest keys of each shard, as it has published them last.
+    pub hot_keys: ByShard<Mutex<Vec<HotKey>>>,
     pub large_replies: Arc<LargeReplies>,
     /// Of the port for other nodes.
     pub peer_links: Arc<Counters>,
@@ -170,6 +172,7 @@ impl NodeShared {
         )]
         let started = Instant::now();
         let board = Board::new(shards, partitioning.count(), boottime_ms());
+        let hot_keys = peers.iter().map(|_| Mutex::default()).collect();
         let live = LiveSettings::new(settings.max_memory, settings.events);
         let run_id = format!(
             "{}{:08x}",
@@ -192,6 +195,7 @@ impl NodeShared {
                 .map(|_| PartitionCounts::default())
                 .collect(),
             load: Arc::new(Mutex::new(board)),
+            hot_keys,
             large_replies: Arc::default(),
             peer_links: Arc::default(),
             slot_migrations: None,

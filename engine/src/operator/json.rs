@@ -19,6 +19,9 @@
 //! WINDOWS       "last_1s": RATES, "last_1m": RATES, "last_10m": RATES; null if not told, as of partitions that
 //!               are none of the hottest of their node
 //! RATES         {"ops_per_s", "bytes_in_per_s", "bytes_out_per_s", "cpu_us_per_s"}
+//! hot           {"partitions": as by load, 16 at most, and with --keys "keys": [{"key": its first 128 bytes as text,
+//!                "key_bytes": how many it has, "database", "node": name, "shard", "ops_per_s": at least,
+//!                "share_of_shard": of all uses of keys there}], the hottest first}
 //! coordinators  [{"id", "address": "host:port", "leader": bool, "votes": bool, "matched": log index,
 //!                "active": bool, "last_heard_ms": null if this leader has not heard of it,
 //!                "refused": likewise, "refusals": {reason: count}}]
@@ -44,7 +47,9 @@
 
 use std::collections::BTreeMap;
 
-use ephesus_coordinator::report::{MigrationsReport, Problem, Report, StatusReport};
+use ephesus_coordinator::report::{
+    HotKeyRow, HotKeysReport, MigrationsReport, PartitionLoadRow, Problem, Report, StatusReport,
+};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -65,6 +70,52 @@ pub fn render(report: &Report) -> Option<String> {
     let mut text = text.expect("rows of numbers and text are JSON");
     text.push('\n');
     Some(text)
+}
+
+/// Hot partitions, and keys if they were asked for.
+#[must_use]
+#[expect(clippy::expect_used, reason = "rows of numbers and text are JSON")]
+pub fn hot(partitions: &[PartitionLoadRow], keys: Option<&HotKeysReport>) -> String {
+    #[derive(Serialize)]
+    struct Key<'a> {
+        key: String,
+        key_bytes: u32,
+        database: u8,
+        node: &'a str,
+        shard: u16,
+        ops_per_s: u64,
+        share_of_shard: f64,
+    }
+    #[derive(Serialize)]
+    struct Hot<'a> {
+        partitions: &'a [PartitionLoadRow],
+        #[serde(skip_serializing_if = "Option::is_none")]
+        keys: Option<Vec<Key<'a>>>,
+    }
+    fn key(row: &HotKeyRow) -> Key<'_> {
+        Key {
+            key: key_text(&row.key),
+            key_bytes: row.key_bytes,
+            database: row.database,
+            node: &row.node,
+            shard: row.shard,
+            ops_per_s: row.ops_per_s,
+            share_of_shard: f64::from(row.share_of_shard) / 1e6,
+        }
+    }
+    let hot = Hot {
+        partitions,
+        keys: keys.map(|report| report.keys.iter().map(key).collect()),
+    };
+    serde_json::to_string_pretty(&hot).expect("rows of numbers and text are JSON") + "\n"
+}
+
+/// A key for people and JSON: as it is if it is text, and else escaped.
+pub(super) fn key_text(key: &[u8]) -> String {
+    match std::str::from_utf8(key) {
+        Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
+        _ => key.escape_ascii().to_string(),
+    }
 }
 
 /// The same on one line, for what is shown again and again.

@@ -1,7 +1,11 @@
 //! What the shard publishes for everyone to read.
 
+use ephesus_coordinator::load::hot::HOT_KEYS_MAX;
+use ephesus_coordinator::load::{HotKey, KeyName};
+use ephesus_wire::database;
+
 use super::Shard;
-use super::timers::PUBLISH_EVERY;
+use super::timers::{HOT_KEYS_EVERY, PUBLISH_EVERY};
 use crate::image::STORES_MAX;
 use crate::node::process;
 
@@ -32,6 +36,7 @@ impl Shard {
         }
         self.core.publish_sizes();
         self.publish_load();
+        self.publish_hot_keys();
         let (keyspace, stats) = (&self.core.keyspace, self.core.stats());
         // Also those of copies that came or left.
         stats.set_databases(&keyspace.other_databases());
@@ -101,5 +106,32 @@ impl Shard {
             stats.load_bytes_out.add(amount.bytes_out);
         });
         stats.cpu_nanos.add(took.as_nanos() as u64);
+    }
+
+    /// Publishes the hottest keys now and then, unless somebody reads them just now: the next time is soon enough.
+    fn publish_hot_keys(&mut self) {
+        let passed = self.now.saturating_duration_since(self.timers.hot_keys);
+        if passed < HOT_KEYS_EVERY {
+            return;
+        }
+        let Ok(mut published) = self.core.node.hot_keys[self.core.id].try_lock() else {
+            return;
+        };
+        self.timers.hot_keys = self.now;
+        self.core.keyspace.hot.pass(passed);
+        published.clear();
+        let hottest = self.core.keyspace.hot.hottest(HOT_KEYS_MAX);
+        published.extend(hottest.into_iter().map(|hot| {
+            let (database, name) = database::split(&hot.key.name);
+            let marker = hot.key.name.len() - name.len();
+            HotKey {
+                shard: self.core.id.0,
+                database: database.0,
+                name: KeyName::new(name),
+                len: u32::try_from(hot.key.len - marker).unwrap_or(u32::MAX),
+                ops_per_s: hot.per_second.round() as u64,
+                share: (hot.share * 1e6).round() as u32,
+            }
+        }));
     }
 }

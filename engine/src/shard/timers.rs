@@ -21,6 +21,9 @@ const LIFE_EVERY: Duration = Duration::from_millis(100);
 /// How often counters that cost something are published, at most.
 pub(super) const PUBLISH_EVERY: Duration = Duration::from_millis(20);
 
+/// How often the hottest keys are published, at most.
+pub(super) const HOT_KEYS_EVERY: Duration = Duration::from_millis(500);
+
 /// When periodic work was done, or is due.
 pub(super) struct Timers {
     pub last_append: Instant,
@@ -29,6 +32,7 @@ pub(super) struct Timers {
     /// The next round of the sweep begins no earlier.
     pub sweep: Instant,
     pub publish: Instant,
+    pub hot_keys: Instant,
     pub unpublished: bool,
 }
 
@@ -40,6 +44,7 @@ impl Timers {
             sync: now,
             sweep: now,
             publish: now,
+            hot_keys: now,
             unpublished: true,
         }
     }

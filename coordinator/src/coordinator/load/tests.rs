@@ -1,10 +1,12 @@
 //! What a leader takes of what nodes tell, and when it forgets it.
 
+use std::collections::BTreeSet;
+
 use crate::coordinator::migrations::tests::bed::{ask, beat, carry_out, cluster, state};
 use crate::coordinator::tests::{World, heartbeat, id};
-use crate::load::{Amount, Board, Counted, LoadReport};
+use crate::load::{Amount, Board, Counted, HotKey, HotKeys, KeyName, LoadReport};
 use crate::placement::Place;
-use crate::protocol::Request;
+use crate::protocol::{Answer, Request};
 use crate::report::{ClusterLoadReport, Query, Report};
 use ephesus_wire::ShardId;
 
@@ -158,4 +160,71 @@ fn a_new_leader_knows_what_it_was_told_itself() {
     world.pass(3_000);
     assert_ne!(world.leader(), first);
     assert_eq!(known(&world), 0);
+}
+
+#[test]
+fn hot_keys_are_asked_for_when_an_operator_wants_to_know_them() {
+    let mut world = cluster(1, 2);
+    let keys = HotKeys::new(vec![HotKey {
+        shard: 0,
+        database: 0,
+        name: KeyName::new(&[b'k'; 500]),
+        len: 500,
+        ops_per_s: 9_000,
+        share: 400_000,
+    }]);
+    let tell = |world: &mut World, n: u8| {
+        let node = id(n);
+        let keys = keys.clone();
+        world.say(1, n.into(), Request::HotKeys { node, keys });
+    };
+    let asked = |world: &mut World| {
+        let told = world.told();
+        let asked = told
+            .iter()
+            .filter(|(_, answer)| *answer == Answer::TellHotKeys);
+        asked
+            .map(|(session, _)| *session)
+            .collect::<BTreeSet<u64>>()
+    };
+    let report = |world: &mut World| match ask(world, Query::HotKeys) {
+        Report::HotKeys(report) => report,
+        other => panic!("{other:?}"),
+    };
+    // Nobody has asked.
+    tell(&mut world, 1);
+    beat(&mut world, 2, 400);
+    assert_eq!(asked(&mut world), BTreeSet::new());
+    assert_eq!(report(&mut world).missing, ["node-1", "node-2"]);
+    beat(&mut world, 2, 200);
+    assert_eq!(asked(&mut world), BTreeSet::from([1, 2]));
+    tell(&mut world, 1);
+    tell(&mut world, 9);
+    let told = report(&mut world);
+    assert_eq!(told.missing, ["node-2"]);
+    assert_eq!(told.keys.len(), 1);
+    assert_eq!((told.keys[0].key.len(), told.keys[0].key_bytes), (128, 500));
+    beat(&mut world, 2, 10_000);
+    assert_eq!(report(&mut world).keys, []);
+}
+
+#[test]
+fn more_or_longer_keys_than_there_may_be_are_no_message() {
+    let key = HotKey {
+        shard: 1,
+        database: 3,
+        name: KeyName::new(b"a"),
+        len: 1,
+        ops_per_s: 1,
+        share: 2,
+    };
+    let decode = |bytes: &[u8]| postcard::from_bytes::<HotKeys>(bytes);
+    let whole = HotKeys::new(vec![key.clone(); 40]);
+    let bytes = postcard::to_allocvec(&whole).expect("bytes");
+    assert_eq!(decode(&bytes).expect("keys"), whole);
+    let many = postcard::to_allocvec(&vec![key; 33]).expect("bytes");
+    assert!(decode(&many).is_err());
+    assert!(decode(&[0xff, 0xff, 0xff, 0xff, 0x0f]).is_err());
+    let long = postcard::to_allocvec(&(1u8, 0u16, 0u8, vec![0u8; 129])).expect("bytes");
+    assert!(decode(&long).is_err());
 }

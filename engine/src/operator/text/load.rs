@@ -1,10 +1,11 @@
 //! Load as tables.
 
-use ephesus_coordinator::report::{ClusterLoadReport, PartitionLoadRow, RatesRow};
+use ephesus_coordinator::report::{ClusterLoadReport, HotKeysReport, PartitionLoadRow, RatesRow};
 
 use super::super::table::{Align, Table};
 use super::super::units;
 use super::NOTHING;
+use crate::operator::json::key_text;
 
 /// `73.2%` of a CPU.
 fn cpu(us_per_s: u64) -> String {
@@ -37,7 +38,6 @@ pub(super) fn load(report: &ClusterLoadReport) -> String {
         ("IN/S", Align::Right),
         ("OUT/S", Align::Right),
     ]);
-    let share = |rates: Option<RatesRow>| or_nothing(rates, |rates| cpu(rates.cpu_us_per_s));
     for row in &report.shards {
         let minute = row.last_1m;
         shards.row([
@@ -51,6 +51,19 @@ pub(super) fn load(report: &ClusterLoadReport) -> String {
             or_nothing(minute, |rates| units::bytes(rates.bytes_out_per_s)),
         ]);
     }
+    let (idle, busy): (Vec<_>, Vec<_>) = report.partitions.iter().partition(|row| is_idle(row));
+    let mut text = shards.render() + "\n" + &partitions(busy);
+    if !idle.is_empty() {
+        text += &format!("\n{} idle\n", units::count(idle.len() as u64, "partition"));
+    }
+    text
+}
+
+fn share(rates: Option<RatesRow>) -> String {
+    or_nothing(rates, |rates| cpu(rates.cpu_us_per_s))
+}
+
+fn partitions<'a>(rows: impl IntoIterator<Item = &'a PartitionLoadRow>) -> String {
     let mut partitions = Table::with_head(&[
         ("PARTITION", Align::Right),
         ("SLOTS", Align::Left),
@@ -63,8 +76,7 @@ pub(super) fn load(report: &ClusterLoadReport) -> String {
         ("TRAFFIC/S", Align::Right),
         ("BYTES", Align::Right),
     ]);
-    let (idle, busy): (Vec<_>, Vec<_>) = report.partitions.iter().partition(|row| is_idle(row));
-    for row in busy {
+    for row in rows {
         partitions.row([
             row.partition.to_string(),
             super::range(row.first_slot.into(), row.last_slot.into()),
@@ -78,9 +90,37 @@ pub(super) fn load(report: &ClusterLoadReport) -> String {
             or_nothing(row.bytes, units::bytes),
         ]);
     }
-    let mut text = shards.render() + "\n" + &partitions.render();
-    if !idle.is_empty() {
-        text += &format!("\n{} idle\n", units::count(idle.len() as u64, "partition"));
+    partitions.render()
+}
+
+/// Hot partitions, and keys if they were asked for.
+pub(in crate::operator) fn hot(rows: &[PartitionLoadRow], keys: Option<&HotKeysReport>) -> String {
+    let mut text = partitions(rows);
+    if let Some(keys) = keys {
+        let mut table = Table::with_head(&[
+            ("OPS/S", Align::Right),
+            ("OF SHARD", Align::Right),
+            ("NODE", Align::Left),
+            ("SHARD", Align::Right),
+            ("DB", Align::Right),
+            ("KEY", Align::Left),
+        ]);
+        for row in &keys.keys {
+            let more = u64::from(row.key_bytes).saturating_sub(row.key.len() as u64);
+            let mut name = key_text(&row.key);
+            if more > 0 {
+                name += &format!("... ({more} more bytes)");
+            }
+            table.row([
+                row.ops_per_s.to_string(),
+                cpu(row.share_of_shard.into()),
+                row.node.clone(),
+                row.shard.to_string(),
+                row.database.to_string(),
+                name,
+            ]);
+        }
+        text = text + "\n" + &table.render();
     }
     text
 }

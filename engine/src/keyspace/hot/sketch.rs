@@ -1,0 +1,133 @@
+//! Space-Saving: the keys with the largest counts, in a fixed number of counters.
+//!
+//! Metwally, Agrawal, El Abbadi: "Efficient Computation of Frequent and Top-k Elements in Data Streams", ICDT 2005. A
+//! key without a counter takes over that with the smallest count, and inherits the count as its error. So a count is
+//! never too small, at most by its error too large, and no error exceeds what was counted in all divided by the number
+//! of counters: every key with more than that has a counter.
+
+/// Bytes of a key that are kept.
+const NAME_BYTES_MAX: usize = 128;
+
+/// A key as it is stored: all of it, or the beginning of a long one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// Its first bytes.
+    pub name: Box<[u8]>,
+    /// How long it is.
+    pub len: usize,
+}
+
+impl Key {
+    fn new(key: &[u8]) -> Key {
+        Key {
+            name: key.get(..NAME_BYTES_MAX).unwrap_or(key).into(),
+            len: key.len(),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Counter {
+    count: u64,
+    error: u64,
+    key: Key,
+}
+
+/// Counters by key. Keys are told apart by their hashes, of 64 bits that nobody outside knows.
+#[derive(Debug)]
+pub struct Sketch {
+    most: usize,
+    /// In the order of the counters: short, so that they are looked through.
+    hashes: Vec<u64>,
+    counters: Vec<Counter>,
+    total: u64,
+}
+
+impl Sketch {
+    /// With so many counters, one at least.
+    #[must_use]
+    pub fn new(most: usize) -> Sketch {
+        Sketch {
+            most: most.max(1),
+            hashes: Vec::new(),
+            counters: Vec::new(),
+            total: 0,
+        }
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.counters.is_empty()
+    }
+
+    /// All that was counted.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    fn position(&self, hash: u64) -> Option<usize> {
+        self.hashes.iter().position(|known| *known == hash)
+    }
+
+    pub fn add(&mut self, hash: u64, key: &[u8], weight: u64) {
+        if weight == 0 {
+            return;
+        }
+        self.total += weight;
+        if let Some(counter) = self.position(hash).and_then(|at| self.counters.get_mut(at)) {
+            counter.count += weight;
+            return;
+        }
+        if self.counters.len() < self.most {
+            self.hashes.push(hash);
+            self.counters.push(Counter {
+                count: weight,
+                error: 0,
+                key: Key::new(key),
+            });
+            return;
+        }
+        let counters = self.counters.iter_mut().zip(&mut self.hashes);
+        if let Some((counter, known)) = counters.min_by_key(|(counter, _)| counter.count) {
+            *known = hash;
+            *counter = Counter {
+                count: counter.count + weight,
+                error: counter.count,
+                key: Key::new(key),
+            };
+        }
+    }
+
+    /// What was counted of a key at least; 0 if it has no counter.
+    #[must_use]
+    pub fn least(&self, hash: u64) -> u64 {
+        let counter = self.position(hash).and_then(|at| self.counters.get(at));
+        counter.map_or(0, |counter| counter.count - counter.error)
+    }
+
+    /// The keys of which the most was counted, and how much at least.
+    #[must_use]
+    pub fn top(&self, most: usize) -> Vec<(&Key, u64)> {
+        let counters = self.counters.iter();
+        let all = counters.map(|counter| (&counter.key, counter.count - counter.error));
+        let mut all: Vec<(&Key, u64)> = all.filter(|(_, least)| *least > 0).collect();
+        all.sort_by_key(|(_, least)| std::cmp::Reverse(*least));
+        all.truncate(most);
+        all
+    }
+
+    /// Halves all counts; keys of which nothing is left have no counter any more.
+    pub fn halve(&mut self) {
+        let mut counters = std::mem::take(&mut self.counters);
+        let mut hashes = std::mem::take(&mut self.hashes);
+        for counter in &mut counters {
+            // An error that were rounded down more than its count would be too small.
+            counter.error = counter.error.div_ceil(2);
+            counter.count = (counter.count / 2).max(counter.error);
+        }
+        let kept = counters.into_iter().zip(hashes.drain(..));
+        (self.counters, self.hashes) = kept.filter(|(counter, _)| counter.count > 0).unzip();
+        self.total /= 2;
+    }
+}
