@@ -87,6 +87,8 @@ pub enum Change {
     /// Milliseconds, 0 for never.
     LatencyThreshold(u64),
     LatencyTracking(bool),
+    /// Whether use is counted by slot.
+    SlotStats(bool),
     Events(EventClasses),
     /// It was so before.
     Nothing,
@@ -140,6 +142,13 @@ fn change(name: &str, current: &str, value: &str) -> Result<Change, &'static str
         "latency-tracking" if value.eq_ignore_ascii_case("yes") => Change::LatencyTracking(true),
         "latency-tracking" if value.eq_ignore_ascii_case("no") => Change::LatencyTracking(false),
         "latency-tracking" => return Err(YES_NO),
+        "cluster-slot-stats-enabled" if value.eq_ignore_ascii_case("yes") => {
+            Change::SlotStats(true)
+        }
+        "cluster-slot-stats-enabled" if value.eq_ignore_ascii_case("no") => {
+            Change::SlotStats(false)
+        }
+        "cluster-slot-stats-enabled" => return Err(YES_NO),
         "notify-keyspace-events" => Change::Events(EventClasses::parse(value).ok_or(EVENTS)?),
         _ if value.eq_ignore_ascii_case(current) => Change::Nothing,
         _ => return Err(FIXED),

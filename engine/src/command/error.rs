@@ -64,6 +64,21 @@ pub enum ClientError {
     /// Arguments that do not follow the command's grammar.
     #[error("ERR syntax error")]
     Syntax,
+    /// CLUSTER SLOT-STATS of a slot that there is none of.
+    #[error("ERR Invalid or out of range slot")]
+    SlotRange,
+    /// CLUSTER SLOT-STATS of a range that ends before it begins.
+    #[error("ERR Start slot number {0} is greater than end slot number {1}")]
+    SlotsReversed(u16, u16),
+    /// CLUSTER SLOT-STATS ordered by what is not counted.
+    #[error("ERR Unrecognized sort metric for ORDERBY.")]
+    SlotMetric,
+    /// CLUSTER SLOT-STATS of no slots, or of more than there are.
+    #[error("ERR Limit has to lie in between 1 and 16384 (maximum number of slots).")]
+    SlotLimit,
+    /// CLUSTER SLOT-STATS with an option twice.
+    #[error("ERR Multiple filters of the same type are disallowed.")]
+    SlotFilters,
     /// An argument or a stored value should have been a signed 64-bit integer.
     #[error("ERR value is not an integer or out of range")]
     NotAnInteger,

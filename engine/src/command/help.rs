@@ -86,6 +86,8 @@ const CLUSTER: Lines = &[
     "NODES",
     "    Return cluster configuration seen by node. Output format:",
     "    <id> <ip:port@bus-port[,hostname]> <flags> <master> <pings> <pongs> <epoch> <link> <slot> ...",
+    "SLOT-STATS SLOTSRANGE <start> <end> | ORDERBY <metric> [LIMIT <limit>] [ASC|DESC]",
+    "    Return keys of slots and, if they are counted, CPU time and bytes.",
     "SLOTS",
     "    Return information about slots range mappings. Each range is made of:",
     "    start, end, master and replicas IP addresses, ports and ids",

@@ -24,6 +24,7 @@ pub mod help;
 
 pub mod latency;
 
+pub mod slot_stats;
 pub mod slowlog;
 
 pub mod memory;

@@ -184,6 +184,7 @@ pub enum Cmd {
     ClusterKeyslot,
     ClusterCountkeysinslot,
     ClusterGetkeysinslot,
+    ClusterSlotStats,
     ClusterMigrateslots,
     ClusterGetslotmigrations,
     ClusterCancelslotmigrations,

@@ -13,6 +13,7 @@ use ephesus_wire::{PartitionId, Slot, slot_of};
 
 use super::Keyspace;
 use crate::command::parse::ArgList;
+use crate::command::slot_stats::SlotRow;
 use crate::command::spec::{Cmd, Spec};
 
 /// What was counted of one partition since it was published.
@@ -27,11 +28,28 @@ pub(super) struct Used {
     untimed: u64,
 }
 
+/// What was counted of one slot since that is counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SlotUsed {
+    bytes_in: u64,
+    bytes_out: u64,
+    /// Time of its commands, ns.
+    nanos: u64,
+    /// Commands since the clock was read.
+    untimed: u64,
+}
+
+/// What was counted of the slots of one partition, from its first on.
+pub(super) type SlotsUsed = Option<Box<[SlotUsed]>>;
+
 /// What was counted of a whole shard.
 #[derive(Debug, Default)]
 pub(super) struct Uses {
     /// Partitions with commands since the clock was read.
     touched: Vec<PartitionId>,
+    /// The same for slots, if use is counted by slot.
+    counts_slots: bool,
+    touched_slots: Vec<Slot>,
     /// Their commands, and those that have used no partition.
     untimed: u64,
     /// Counted at partitions at all.
@@ -54,8 +72,7 @@ impl Keyspace {
             if self.hot.is_due() {
                 self.count_hot(spec, args.arg(spec.first_key_at()));
             }
-            let partition = self.partitioning.partition_of(slot);
-            return self.note_use_of(partition, bytes_in as u64, bytes_out as u64);
+            return self.note_use_of(slot, bytes_in as u64, bytes_out as u64);
         }
         self.note_use_of_many(spec, args, (bytes_in, bytes_out));
     }
@@ -75,10 +92,9 @@ impl Keyspace {
             if self.hot.is_due() {
                 self.count_hot(spec, key);
             }
-            let partition = self.partitioning.partition_of(slot_of(key));
             let bytes_in = bytes_in / count + std::mem::take(&mut more_in);
             let bytes_out = bytes_out / count + std::mem::take(&mut more_out);
-            self.note_use_of(partition, bytes_in, bytes_out);
+            self.note_use_of(slot_of(key), bytes_in, bytes_out);
         }
     }
 
@@ -96,7 +112,8 @@ impl Keyspace {
     }
 
     #[inline]
-    fn note_use_of(&mut self, partition: PartitionId, bytes_in: u64, bytes_out: u64) {
+    fn note_use_of(&mut self, slot: Slot, bytes_in: u64, bytes_out: u64) {
+        let partition = self.partitioning.partition_of(slot);
         let place = self.partitions.get_mut(usize::from(partition.0));
         let Some(copy) = place.and_then(Option::as_deref_mut) else {
             return;
@@ -111,6 +128,80 @@ impl Keyspace {
         used.untimed += 1;
         self.uses.untimed += 1;
         self.uses.counted += 1;
+        if self.uses.counts_slots {
+            self.note_use_of_slot(slot, bytes_in, bytes_out);
+        }
+    }
+
+    fn note_use_of_slot(&mut self, slot: Slot, bytes_in: u64, bytes_out: u64) {
+        let Some(used) = self.slot_used(slot) else {
+            return;
+        };
+        let is_first = used.untimed == 0;
+        used.bytes_in += bytes_in;
+        used.bytes_out += bytes_out;
+        used.untimed += 1;
+        if is_first {
+            self.uses.touched_slots.push(slot);
+        }
+    }
+
+    /// What is counted of a slot that is here.
+    fn slot_used(&mut self, slot: Slot) -> Option<&mut SlotUsed> {
+        let partition = self.partitioning.partition_of(slot);
+        let copy = self
+            .partitions
+            .get_mut(usize::from(partition.0))?
+            .as_deref_mut()?;
+        let slots = self.partitioning.slots_of(partition);
+        let place = usize::from(slot.0.checked_sub(*slots.start())?);
+        let counted = copy
+            .slots_used
+            .get_or_insert_with(|| vec![SlotUsed::default(); slots.count()].into());
+        counted.get_mut(place)
+    }
+
+    /// Counts use by slot from now on, or not any more.
+    pub fn count_slots(&mut self, counts: bool) {
+        if self.uses.counts_slots != counts {
+            self.uses.counts_slots = counts;
+            self.forget_slots();
+        }
+    }
+
+    /// Forgets what was counted by slot.
+    pub fn forget_slots(&mut self) {
+        self.uses.touched_slots.clear();
+        let copies = self.partitions.iter_mut().flatten();
+        copies.for_each(|copy| copy.slots_used = None);
+    }
+
+    /// Whether use is counted by slot.
+    #[must_use]
+    pub fn counts_slots(&self) -> bool {
+        self.uses.counts_slots
+    }
+
+    /// What was counted of the slots that are served here from `first` on, of which there are so many keys each.
+    pub(super) fn slot_rows(&self, first: u16, keys: &[u32]) -> Vec<SlotRow> {
+        let mut rows = Vec::new();
+        for (slot, keys) in (first..).zip(keys) {
+            let partition = self.partitioning.partition_of(Slot(slot));
+            let Some(copy) = self.served(partition) else {
+                continue;
+            };
+            let place = usize::from(slot - self.partitioning.slots_of(partition).start());
+            let used = copy.slots_used.as_ref().and_then(|slots| slots.get(place));
+            let used = used.copied().unwrap_or_default();
+            rows.push(SlotRow {
+                slot,
+                keys: u64::from(*keys),
+                cpu_usec: used.nanos / 1000,
+                bytes_in: used.bytes_in,
+                bytes_out: used.bytes_out,
+            });
+        }
+        rows
     }
 
     /// How often partitions were used so far.
@@ -137,6 +228,12 @@ impl Keyspace {
             if let Some(copy) = place.and_then(Option::as_deref_mut) {
                 copy.used.nanos += each * copy.used.untimed;
                 copy.used.untimed = 0;
+            }
+        }
+        for slot in std::mem::take(&mut self.uses.touched_slots) {
+            if let Some(used) = self.slot_used(slot) {
+                used.nanos += each * used.untimed;
+                used.untimed = 0;
             }
         }
     }

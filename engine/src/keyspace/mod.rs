@@ -34,7 +34,7 @@ pub use expiry::Sweep;
 pub use incoming::{AfterBreak, StagingError};
 pub use outgoing::OutgoingError;
 pub use partition::Partition;
-pub use walk::{Drawn, ScanCursor, Walk, WalkFilter};
+pub use walk::{Drawn, IsPart, ScanCursor, Walk, WalkFilter};
 
 use ephesus_wal::LogWriter;
 use ephesus_wire::limits::ONE_REPLY_BYTES_MAX;

@@ -3,7 +3,7 @@
 use ephesus_wire::record::RecordMeta;
 use ephesus_wire::{Epoch, Lsn, PartitionId};
 
-use super::load::Used;
+use super::load::{SlotsUsed, Used};
 use crate::image::Generation;
 use crate::migration::{Incoming, Outgoing, StagingState};
 use crate::prefetch;
@@ -26,6 +26,8 @@ pub struct Partition {
     pub table: Table,
     /// What commands have used of it.
     pub(super) used: Used,
+    /// The same by slot, once that is counted.
+    pub(super) slots_used: SlotsUsed,
     /// The stream that moves this copy elsewhere.
     pub(super) outgoing: Option<Box<Outgoing>>,
     role: Role,
@@ -54,6 +56,7 @@ impl Partition {
             epoch,
             table: Table::new(),
             used: Used::default(),
+            slots_used: None,
             outgoing: None,
             role: Role::Serving,
             kept_from: None,

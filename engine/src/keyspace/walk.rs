@@ -8,6 +8,7 @@ use ephesus_wire::{Database, Lsn, PartitionId, Slot, slot::slot_of};
 use super::{Key, Keyspace, Reply};
 use crate::command::error::ClientError;
 use crate::command::parse::Scan;
+use crate::command::slot_stats::{self, SlotStats};
 use crate::table::{CURSOR_BITS, EntryRef};
 
 /// Most partitions that one SCAN call crosses, so that a sparse keyspace does not hold the shard.
@@ -64,6 +65,13 @@ impl ScanCursor {
     }
 }
 
+/// Whether what a shard answers is a part of what its node does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IsPart {
+    Yes,
+    No,
+}
+
 /// What a walk selects.
 #[derive(Clone, Debug)]
 pub enum WalkFilter {
@@ -73,6 +81,8 @@ pub enum WalkFilter {
     InSlot(Slot, u64),
     /// CLUSTER COUNTKEYSINSLOT.
     CountInSlot(Slot),
+    /// CLUSTER SLOT-STATS; whether what is found is a part of what a node answers, for another shard.
+    SlotStats(SlotStats, IsPart, Protocol),
     /// FLUSHDB, while other databases have keys: removes all keys.
     Remove,
     /// RANDOMKEY where few keys are one: the first key behind a place that these bits choose.
@@ -84,6 +94,8 @@ enum Selects {
     Matching(Option<Pattern>),
     InSlot(Slot, u64),
     CountInSlot(Slot),
+    /// Keys by slot, from the first one on.
+    SlotStats(SlotStats, IsPart, Protocol, Box<[u32]>),
     Remove,
     Random(Protocol),
 }
@@ -134,7 +146,7 @@ impl Walk {
                 reply::null(&mut header, protocol);
                 header
             }
-            Selects::Random(_) => self.bulks,
+            Selects::Random(_) | Selects::SlotStats(..) => self.bulks,
             Selects::Matching(_) | Selects::InSlot(..) => {
                 reply::array(&mut header, self.found as usize);
                 let mut bytes = self.bulks;
@@ -175,6 +187,15 @@ impl Keyspace {
                 let selects = Selects::CountInSlot(slot);
                 (selects, of_slot(slot).into_iter().collect())
             }
+            WalkFilter::SlotStats(asked, is_part, protocol) => {
+                let (first, last) = asked.slots();
+                let counts = vec![0; usize::from(last - first) + 1];
+                let partition = |slot| self.partitioning.partition_of(Slot(slot));
+                let within = partition(first)..=partition(last);
+                let within = self.owned.iter().filter(|id| within.contains(id));
+                let selects = Selects::SlotStats(asked, is_part, protocol, counts.into());
+                (selects, within.copied().collect())
+            }
             WalkFilter::Remove => (Selects::Remove, self.owned.clone()),
             WalkFilter::Random(random, protocol) => {
                 let mut partitions = self.with_keys_of(database);
@@ -208,6 +229,7 @@ impl Keyspace {
         let (mut work, mut removed) = (0, Vec::new());
         for _ in 0..UNITS_PER_SLICE {
             let Some(&id) = walk.partitions.last() else {
+                self.write_slot_stats(walk);
                 return Some(self.log.appended());
             };
             let is_of_slot = matches!(walk.selects, Selects::InSlot(..) | Selects::CountInSlot(_));
@@ -230,10 +252,19 @@ impl Keyspace {
             let next = self.served(id).map_or(0, |partition| {
                 partition.table.scan(walk.cursor, &mut |hash, entry| {
                     let (here, key) = database::split(entry.key);
-                    if here != *database {
+                    if entry.expire_at_ms != 0 && entry.expire_at_ms <= now_ms {
                         return;
                     }
-                    if entry.expire_at_ms != 0 && entry.expire_at_ms <= now_ms {
+                    // Slots are those of all databases.
+                    if let Selects::SlotStats(asked, _, _, counts) = selects {
+                        let place = slot_of(entry.key).0.checked_sub(asked.slots().0);
+                        let count = place.and_then(|place| counts.get_mut(usize::from(place)));
+                        if let Some(count) = count {
+                            *count += 1;
+                        }
+                        return;
+                    }
+                    if here != *database {
                         return;
                     }
                     let selected = match selects {
@@ -243,6 +274,7 @@ impl Keyspace {
                         }
                         Selects::CountInSlot(slot) => slot_of(entry.key) == *slot,
                         Selects::Random(_) => *found == 0,
+                        Selects::SlotStats(..) => false,
                         Selects::Remove => {
                             work += entry.key.len();
                             removed.push((hash, entry.key.to_vec()));
@@ -288,6 +320,20 @@ impl Keyspace {
             }
         }
         None
+    }
+
+    /// Writes what a walk has counted by slot.
+    fn write_slot_stats(&self, walk: &mut Walk) {
+        let Selects::SlotStats(asked, is_part, protocol, keys) = &walk.selects else {
+            return;
+        };
+        let mut rows = self.slot_rows(asked.slots().0, keys);
+        asked.arrange(&mut rows);
+        match is_part {
+            IsPart::Yes => slot_stats::write_part(&mut walk.bulks, &rows),
+            IsPart::No => slot_stats::write(&mut walk.bulks, *protocol, &rows, self.counts_slots()),
+        }
+        walk.is_too_large = walk.bulks.len() > walk.bytes_max;
     }
 
     /// One SCAN call from `at`, which is in a partition of this shard.

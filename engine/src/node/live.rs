@@ -12,6 +12,7 @@ pub struct LiveSettings {
     slow_log_len: AtomicU64,
     latency_threshold_ms: AtomicU64,
     tracks_latency: AtomicBool,
+    slot_stats: AtomicBool,
     /// Of [`EventClasses`].
     events: AtomicU32,
 }
@@ -26,6 +27,7 @@ impl LiveSettings {
             slow_log_len: AtomicU64::new(128),
             latency_threshold_ms: AtomicU64::new(0),
             tracks_latency: AtomicBool::new(true),
+            slot_stats: AtomicBool::new(false),
             events: AtomicU32::new(events.to_bits()),
         }
     }
@@ -39,6 +41,7 @@ impl LiveSettings {
                 self.latency_threshold_ms.store(ms, Ordering::Relaxed);
             }
             Change::LatencyTracking(is_on) => self.tracks_latency.store(is_on, Ordering::Relaxed),
+            Change::SlotStats(is_on) => self.slot_stats.store(is_on, Ordering::Relaxed),
             Change::Events(events) => self.events.store(events.to_bits(), Ordering::Relaxed),
             Change::Nothing => {}
         }
@@ -72,6 +75,12 @@ impl LiveSettings {
         self.tracks_latency.load(Ordering::Relaxed)
     }
 
+    /// Whether use is counted by slot.
+    #[must_use]
+    pub fn slot_stats(&self) -> bool {
+        self.slot_stats.load(Ordering::Relaxed)
+    }
+
     /// Of which events of keys there are messages.
     #[must_use]
     pub fn events(&self) -> EventClasses {
@@ -80,14 +89,15 @@ impl LiveSettings {
 
     /// What CONFIG GET says of them.
     #[must_use]
-    pub fn parameters(&self) -> [(&'static str, String); 6] {
-        let tracks = if self.tracks_latency() { "yes" } else { "no" };
+    pub fn parameters(&self) -> [(&'static str, String); 7] {
+        let word = |is_on| if is_on { "yes" } else { "no" }.to_owned();
         [
+            ("cluster-slot-stats-enabled", word(self.slot_stats())),
             (
                 "latency-monitor-threshold",
                 self.latency_threshold_ms().to_string(),
             ),
-            ("latency-tracking", tracks.to_owned()),
+            ("latency-tracking", word(self.tracks_latency())),
             ("maxmemory", self.max_memory().to_string()),
             ("notify-keyspace-events", self.events().text()),
             (

@@ -1,5 +1,7 @@
 //! Load is seen: by partition and shard, by operators.
 
+mod slot_stats;
+
 use std::time::{Duration, Instant};
 
 use ephesus_tests::coordinator::ephesus;

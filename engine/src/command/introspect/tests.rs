@@ -8,7 +8,7 @@ use super::*;
 const REDIS: &str = include_str!("redis-7.0.txt");
 
 /// Commands newer than that server.
-const NEWER: [&str; 7] = [
+const NEWER: [&str; 8] = [
     "client|no-touch",
     "delifeq",
     "waitaof",
@@ -16,6 +16,7 @@ const NEWER: [&str; 7] = [
     "cluster|cancelslotmigrations",
     "cluster|getslotmigrations",
     "cluster|migrateslots",
+    "cluster|slot-stats",
 ];
 
 fn answer(request: &str, protocol: Protocol) -> Result<Vec<u8>, String> {

@@ -211,6 +211,7 @@ impl Core {
         self.tend_sleeps();
         self.has_monitors = self.node.has_monitors();
         self.keyspace.set_events(self.node.live.events());
+        self.keyspace.count_slots(self.node.live.slot_stats());
         self.review_users();
     }
 

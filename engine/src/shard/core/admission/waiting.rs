@@ -296,6 +296,7 @@ pub(crate) fn covers_shards(cmd: Cmd) -> bool {
             | Cmd::PubsubShardchannels
             | Cmd::PubsubShardnumsub
             | Cmd::ClusterCountkeysinslot
+            | Cmd::ClusterSlotStats
             | Cmd::ClusterGetkeysinslot
     )
 }

@@ -9,11 +9,12 @@ use crate::command::client::{self, ClientFilter, Hello, Pause, SetInfo};
 use crate::command::error::ClientError;
 use crate::command::info::SectionSet;
 use crate::command::parse::{self, ArgList, Request, Scan};
+use crate::command::slot_stats::SlotStats;
 use crate::command::spec::{Cmd, Spec};
 use crate::command::{config, latency, memory, slowlog};
 use crate::keyspace::databases::Flush;
 use crate::keyspace::large_replies::LARGE_REPLY_BYTES;
-use crate::keyspace::{Drawn, Keyspace, ScanCursor, WalkFilter};
+use crate::keyspace::{Drawn, IsPart, Keyspace, ScanCursor, WalkFilter};
 use crate::node::process;
 use crate::shard::connection::Connection;
 use crate::shard::core::Step;
@@ -376,6 +377,7 @@ impl Core {
             Cmd::ConfigResetstat => {
                 self.stats().reset();
                 self.keyspace.counters.reset();
+                self.keyspace.forget_slots();
                 self.respond(asker, |_, reply| {
                     reply.out.extend_from_slice(reply::OK);
                     Ok(())
@@ -423,6 +425,15 @@ impl Core {
             Cmd::ClusterCountkeysinslot => {
                 let slot = parse::count_keys_in_slot(request)?;
                 return self.begin_walk(asker, WalkFilter::CountInSlot(slot));
+            }
+            Cmd::ClusterSlotStats => {
+                let asked = SlotStats::parse(request, self.keyspace.counts_slots())?;
+                let is_part = match scope {
+                    Scope::Part => IsPart::Yes,
+                    Scope::Node | Scope::Shard => IsPart::No,
+                };
+                let walk = WalkFilter::SlotStats(asked, is_part, asker.protocol());
+                return self.begin_walk(asker, walk);
             }
             Cmd::ClusterGetkeysinslot => {
                 let (slot, count) = parse::get_keys_in_slot(request)?;
@@ -597,6 +608,11 @@ impl Core {
                 WaitAof::parse(request)?;
                 (everyone, Some(Combine::Acknowledged))
             }
+            Cmd::ClusterSlotStats => {
+                let counts_use = self.keyspace.counts_slots();
+                let asked = SlotStats::parse(request, counts_use)?;
+                (everyone, Some(Combine::SlotStats(asked, counts_use)))
+            }
             Cmd::Randomkey => {
                 let first = usize::from(self.random_shard().0);
                 (everyone, Some(Combine::FirstFound(first)))
@@ -640,7 +656,11 @@ impl Core {
         let is_repeated = gather.is_some() && needs_lease(spec.cmd);
         let walks = matches!(
             spec.cmd,
-            Cmd::Keys | Cmd::Randomkey | Cmd::ClusterCountkeysinslot | Cmd::ClusterGetkeysinslot
+            Cmd::Keys
+                | Cmd::Randomkey
+                | Cmd::ClusterCountkeysinslot
+                | Cmd::ClusterGetkeysinslot
+                | Cmd::ClusterSlotStats
         );
         let ticket = connection.outbox.await_reply(gather);
         connection.walks |= walks;

@@ -48,6 +48,7 @@ impl Asked {
             WalkFilter::Matching(pattern) => pattern.capacity(),
             WalkFilter::InSlot(..)
             | WalkFilter::CountInSlot(_)
+            | WalkFilter::SlotStats(..)
             | WalkFilter::Remove
             | WalkFilter::Random(..) => 0,
         };

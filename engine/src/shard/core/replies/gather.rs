@@ -7,6 +7,7 @@ use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::resp::request;
 
 use crate::command::error::ClientError;
+use crate::command::slot_stats::{self, SlotRow, SlotStats};
 use crate::shard::core::execution::saves::write_acknowledged;
 
 /// How parts become one reply.
@@ -34,6 +35,8 @@ pub enum Combine {
     Text,
     /// The first part that is no null, from the one of that number on and around.
     FirstFound(usize),
+    /// CLUSTER SLOT-STATS, and whether anything but keys is counted.
+    SlotStats(SlotStats, bool),
     /// MGET: for every part, where its elements belong.
     Interleave(Vec<Vec<u32>>),
 }
@@ -232,6 +235,15 @@ impl Gather {
                     }
                     reply::integer(&mut out, sum);
                 }
+            }
+            Combine::SlotStats(asked, counts_use) => {
+                let rows = parts.iter().flat_map(|part| slot_stats::read_part(part));
+                let mut rows: Vec<SlotRow> = rows.collect();
+                // A partition that moves between shards meanwhile is asked for again; this is the last time.
+                rows.sort_by_key(|row| row.slot);
+                rows.dedup_by_key(|row| row.slot);
+                asked.arrange(&mut rows);
+                slot_stats::write(&mut out, self.protocol, &rows, *counts_use);
             }
             Combine::First => {
                 if let Some(part) = parts.first() {

@@ -246,7 +246,9 @@ impl Core {
             Cmd::Flushall | Cmd::Flushdb if self.admission.holds.holds_any() => {
                 return Ok(Answer::Held);
             }
-            Cmd::Flushall | Cmd::Flushdb | Cmd::Dbsize | Cmd::Keys if self.is_between_routes() => {
+            Cmd::Flushall | Cmd::Flushdb | Cmd::Dbsize | Cmd::Keys | Cmd::ClusterSlotStats
+                if self.is_between_routes() =>
+            {
                 return Ok(Answer::Held);
             }
             Cmd::ClusterCountkeysinslot => Some(parse::count_keys_in_slot(request)?),
