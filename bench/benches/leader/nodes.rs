@@ -103,7 +103,7 @@ impl Nodes {
                     self.sources.remove(id);
                 }
             }
-            Answer::StartNoted(_) => {}
+            Answer::StartNoted(_) | Answer::TellHotKeys => {}
             answer @ (Answer::Refused(_) | Answer::NotLeader(_) | Answer::Operator { .. }) => {
                 return Err(wrong("what the leader says", format!("{answer:?}")));
             }
