@@ -339,7 +339,7 @@ impl Command {
             | Command::Drain { on: true, .. } => Some(MIGRATIONS),
             Command::RegisterStart { .. } => Some(STARTS),
             Command::MovesMax { .. } => Some(TURNS),
-            Command::SetPolicy { .. } => Some(POLICIES),
+            Command::SetPolicy { .. } | Command::CancelMoves => Some(POLICIES),
             _ => None,
         }
     }
