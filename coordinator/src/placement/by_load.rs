@@ -2,28 +2,36 @@
 //!
 //! A shard's fair share is its part, by weight, of the CPU time that all partitions take. Nothing moves before a shard is
 //! more than [`TOLERANCE`] away from its share; then moves bring all of them within half of that, so that the load has to
-//! change by the other half before the next plan. Of what relieves a shard, what moves the fewest bytes goes first.
+//! change by the other half before the next plan. Of what relieves a shard, what moves the fewest bytes goes first, and each
+//! move brings its two shards together nearer to their shares: with figures that stay as they are plans come to rest.
 //!
-//! What alone is more than a share cannot be shared out: its shard keeps it and gives away what else takes time, and the
-//! others share the rest.
+//! What alone is more than the largest share cannot be shared out: its shard keeps it and gives away what else takes
+//! time, and the others share the rest. A shard with a partition of which nobody has told the load is left alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Located, Move, Place, Spec, Unmet};
 
 /// How far from its fair share a shard may be, in per cent of it.
 pub const TOLERANCE: u64 = 20;
 
+/// A shard that takes less, in per cent of a CPU, keeps nobody waiting: a command finds another before it one time in
+/// five, and waits for a quarter of one on average. Unasked nothing moves before.
+pub const BUSY_PERCENT: u64 = 20;
+
 /// What a move costs beside the bytes that it sends, in bytes: as long as a partition is held at its end, some
 /// milliseconds, a disk takes about so many.
 const MOVE_BYTES: u64 = 1 << 20;
+
+/// Millionths of a CPU, of which loads are whole numbers, in one per cent.
+const PERCENT: u64 = 10_000;
 
 /// A partition, and what it does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Loaded {
     /// Where it is.
     pub located: Located,
-    /// The share of a CPU that it takes; none: nobody has told yet, and it stays.
+    /// The share of a CPU that it takes; none: nobody has told yet.
     pub cpu: Option<f32>,
     /// Bytes of its keys and values.
     pub bytes: u64,
@@ -42,101 +50,165 @@ pub struct LoadPlan {
 /// no weight, are left out of account. The same arguments in any order give the same plan.
 #[must_use]
 pub fn by_load(places: &[Spec<'_>], partitions: &[Loaded]) -> LoadPlan {
-    let mut board = Board::of(places, partitions);
-    let unknown = partitions.iter().filter(|one| one.cpu.is_none()).count();
     let mut plan = LoadPlan::default();
+    let unknown = partitions.iter().filter(|one| one.cpu.is_none()).count();
     if unknown > 0 {
         plan.unmet.push(Unmet::LoadUnknown {
             partitions: unknown,
         });
     }
+    let mut board = Board::of(places, partitions);
     board.set_apart(&mut plan);
-    let before = board.furthest();
-    if before <= TOLERANCE && plan.moves.is_empty() {
+    let is_parted = !plan.moves.is_empty();
+    if !is_parted && board.uneven() == 0 {
         return plan;
     }
-    while let Some(one) = board.next_move() {
+    let before = board.distance();
+    let mut order = Order::of(&board);
+    while let Some(one) = board.next_move(&mut order) {
         plan.moves.push(one);
     }
-    let after = board.furthest();
     // What changes less than measuring does is not worth its bytes.
-    if after.saturating_add(TOLERANCE / 4) > before && !board.has_moved_apart {
+    let mean = board.load / (board.shards.len() as u64).max(1);
+    let gain = before.saturating_sub(board.distance());
+    if !is_parted && gain < mean / 100 * TOLERANCE / 4 {
         plan.moves.clear();
     }
-    let coarse = board.shards.values().filter(|shard| {
-        let (from, to) = board.bounds(shard, TOLERANCE);
-        !(from..=to).contains(&shard.load)
-    });
-    let coarse = coarse.count();
-    if coarse > 0 {
-        plan.unmet.push(Unmet::Uneven { places: coarse });
+    let places = board.uneven();
+    if places > 0 {
+        plan.unmet.push(Unmet::Uneven { places });
     }
     plan
 }
 
-/// A partition that may move.
+/// A partition that takes time.
 #[derive(Clone, Copy, Debug)]
-struct Movable {
+struct Busy {
     located: Located,
-    /// Millionths of a CPU.
     cpu: u64,
     bytes: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shard {
+    place: Place,
     weight: u64,
-    /// What it takes beside a partition that it is set apart for, in millionths of a CPU.
+    /// What it takes, beside a partition that it is set apart for.
     load: u64,
-    movable: Vec<Movable>,
+    /// What takes time of it, the least first.
+    busy: Vec<Busy>,
     is_apart: bool,
-    /// Nothing more can be moved from here.
-    is_done: bool,
 }
 
 #[derive(Debug, Default)]
 struct Board {
-    shards: BTreeMap<Place, Shard>,
-    /// What the shards that are not set apart have to share, and their weights.
+    /// By place.
+    shards: Vec<Shard>,
+    /// What is to be shared by those that are not set apart, and their weights.
     load: u64,
     weights: u64,
-    has_moved_apart: bool,
+}
+
+/// Shards by load for their weight, and by place.
+#[derive(Debug, Default)]
+struct Order {
+    /// Those that may get something.
+    takers: BTreeSet<(u128, usize)>,
+    /// Those that may give something, the ones that have too much last.
+    givers: BTreeSet<(bool, u128, usize)>,
+}
+
+impl Order {
+    fn of(board: &Board) -> Order {
+        let mut order = Order::default();
+        for at in 0..board.shards.len() {
+            order.put(board, at, true);
+        }
+        order
+    }
+
+    fn put(&mut self, board: &Board, at: usize, gives: bool) {
+        let Some(shard) = board.shards.get(at) else {
+            return;
+        };
+        let part = shard.part();
+        if !shard.is_apart {
+            self.takers.insert((part, at));
+        }
+        if gives {
+            let is_over = shard.load > board.bounds(shard, TOLERANCE / 2).1;
+            self.givers.insert((is_over, part, at));
+        }
+    }
+
+    /// Removes a shard; whether it may give.
+    fn take(&mut self, board: &Board, at: usize) -> bool {
+        let Some(shard) = board.shards.get(at) else {
+            return false;
+        };
+        let part = shard.part();
+        self.takers.remove(&(part, at));
+        self.givers.remove(&(true, part, at)) | self.givers.remove(&(false, part, at))
+    }
+}
+
+impl Shard {
+    /// Its load for its weight.
+    fn part(&self) -> u128 {
+        u128::from(self.load) * 1_000_000 / u128::from(self.weight)
+    }
 }
 
 impl Board {
     fn of(places: &[Spec<'_>], partitions: &[Loaded]) -> Board {
-        let mut board = Board::default();
         let mut places = places.to_vec();
         places.sort_unstable_by_key(|spec| (spec.place, spec.weight));
         places.dedup_by_key(|spec| spec.place);
-        for spec in places.iter().filter(|spec| spec.weight > 0) {
-            let weight = u64::from(spec.weight);
-            board.weights += weight;
-            let shard = Shard {
-                weight,
-                ..Shard::default()
-            };
-            board.shards.insert(spec.place, shard);
+        let told = places.into_iter().filter(|spec| spec.weight > 0);
+        let mut shards: BTreeMap<Place, Shard> = told
+            .map(|spec| {
+                let shard = Shard {
+                    place: spec.place,
+                    weight: u64::from(spec.weight),
+                    load: 0,
+                    busy: Vec::new(),
+                    is_apart: false,
+                };
+                (spec.place, shard)
+            })
+            .collect();
+        for one in partitions.iter().filter(|one| one.cpu.is_none()) {
+            shards.remove(&one.located.place);
         }
         let mut partitions = partitions.to_vec();
         partitions.sort_unstable_by_key(|one| (one.located.partition, one.located.place));
         partitions.dedup_by_key(|one| one.located.partition);
-        for one in partitions {
-            let Some(shard) = board.shards.get_mut(&one.located.place) else {
-                continue;
-            };
-            let cpu = one.cpu.map_or(0, |cpu| (f64::from(cpu) * 1e6) as u64);
-            shard.load = shard.load.saturating_add(cpu);
-            board.load = board.load.saturating_add(cpu);
-            if cpu > 0 {
-                shard.movable.push(Movable {
-                    located: one.located,
+        for Loaded {
+            located,
+            cpu,
+            bytes,
+        } in partitions
+        {
+            let cpu = cpu.map_or(0, |cpu| (f64::from(cpu) * 100.0 * PERCENT as f64) as u64);
+            if let Some(shard) = shards.get_mut(&located.place).filter(|_| cpu > 0) {
+                shard.load = shard.load.saturating_add(cpu);
+                shard.busy.push(Busy {
+                    located,
                     cpu,
-                    bytes: one.bytes,
+                    bytes,
                 });
             }
         }
-        board
+        let mut shards: Vec<Shard> = shards.into_values().collect();
+        for shard in &mut shards {
+            shard.busy.sort_by_key(|one| one.cpu);
+        }
+        let loads = shards.iter().map(|shard| shard.load);
+        Board {
+            load: loads.fold(0, u64::saturating_add),
+            weights: shards.iter().map(|shard| shard.weight).sum(),
+            shards,
+        }
     }
 
     /// The fair share of a weight.
@@ -145,151 +217,153 @@ impl Board {
         u64::try_from(fair).unwrap_or(u64::MAX)
     }
 
-    /// Between what a shard is near enough to its share: of one that is set apart, near to nothing.
-    fn bounds(&self, shard: &Shard, tolerance: u64) -> (u64, u64) {
-        let fair = self.fair(shard.weight);
-        let part = u128::from(fair) * u128::from(tolerance) / 100;
-        let part = u64::try_from(part).unwrap_or(u64::MAX);
+    /// What a shard is to have: nothing more if it is set apart.
+    fn wanted(&self, shard: &Shard) -> u64 {
         match shard.is_apart {
-            true => (0, part),
-            false => (fair.saturating_sub(part), fair.saturating_add(part)),
+            true => 0,
+            false => self.fair(shard.weight),
         }
     }
 
-    /// How far the furthest shard is from its share, in per cent of it.
-    fn furthest(&self) -> u64 {
-        let far = self.shards.values().map(|shard| {
-            let fair = self.fair(shard.weight);
-            let wanted = if shard.is_apart { 0 } else { fair };
-            let far = u128::from(shard.load.abs_diff(wanted)) * 100 / u128::from(fair.max(1));
-            u64::try_from(far).unwrap_or(u64::MAX)
-        });
-        far.max().unwrap_or(0)
+    /// Between what a shard is near enough to what it is to have.
+    fn bounds(&self, shard: &Shard, tolerance: u64) -> (u64, u64) {
+        let part = u128::from(self.fair(shard.weight)) * u128::from(tolerance) / 100;
+        let part = u64::try_from(part).unwrap_or(u64::MAX);
+        let wanted = self.wanted(shard);
+        (wanted.saturating_sub(part), wanted.saturating_add(part))
     }
 
-    /// Finds what alone is too much for a share. Each stays, or, where there are two of them, goes to the shard that does
-    /// the least.
+    /// How many shards are not near enough.
+    fn uneven(&self) -> usize {
+        let is_uneven = |shard: &&Shard| {
+            let (from, to) = self.bounds(shard, TOLERANCE);
+            !(from..=to).contains(&shard.load)
+        };
+        self.shards.iter().filter(is_uneven).count()
+    }
+
+    /// How far all shards are from what they are to have.
+    fn distance(&self) -> u64 {
+        let far = |shard: &Shard| shard.load.abs_diff(self.wanted(shard));
+        self.shards.iter().map(far).fold(0, u64::saturating_add)
+    }
+
+    /// Finds what alone is too much for any share. Each stays, or, where there are two of them, goes to the shard that
+    /// does the least for its weight.
     fn set_apart(&mut self, plan: &mut LoadPlan) {
-        let all = self.shards.values().flat_map(|shard| &shard.movable);
-        let mut hottest: Vec<Movable> = all.copied().collect();
-        hottest.sort_unstable_by_key(|one| (u64::MAX - one.cpu, one.located.partition));
-        for one in hottest {
-            let Some(home) = self.shards.get(&one.located.place) else {
-                continue;
-            };
-            let (_, most) = self.bounds(
-                &Shard {
-                    weight: home.weight,
-                    ..Shard::default()
-                },
-                TOLERANCE,
-            );
-            let others = self.shards.values().filter(|shard| !shard.is_apart);
-            if one.cpu <= most || others.count() < 2 {
+        let all = (0..).zip(&self.shards);
+        let all = all.flat_map(|(at, shard)| shard.busy.iter().map(move |one| (at, *one)));
+        let mut hottest: Vec<(usize, Busy)> = all.collect();
+        hottest.sort_unstable_by_key(|(_, one)| (u64::MAX - one.cpu, one.located.partition));
+        let mut left = self.shards.len();
+        for (home, one) in hottest {
+            let shared = self.shards.iter().filter(|shard| !shard.is_apart);
+            let largest = self.fair(shared.map(|shard| shard.weight).max().unwrap_or(0));
+            let most = u128::from(largest) * u128::from(100 + TOLERANCE) / 100;
+            if u128::from(one.cpu) <= most || left < 2 {
                 return;
             }
-            let mut place = one.located.place;
-            if home.is_apart && !one.located.is_fixed {
-                let free = self.shards.iter().filter(|(_, shard)| !shard.is_apart);
-                let coldest = free.min_by_key(|(place, shard)| (shard.load, **place));
-                place = coldest.map_or(place, |(place, _)| *place);
+            let is_taken = self.shards.get(home).is_some_and(|shard| shard.is_apart);
+            let mut at = home;
+            if is_taken && !one.located.is_fixed {
+                let free = (0..).zip(&self.shards).filter(|(_, shard)| !shard.is_apart);
+                let coldest = free.min_by_key(|(at, shard)| (shard.part(), *at));
+                at = coldest.map_or(home, |(at, _)| at);
             }
-            self.take(one);
-            if let Some(shard) = self.shards.get_mut(&place) {
-                self.load = self.load.saturating_sub(one.cpu);
-                if !shard.is_apart {
-                    self.weights -= shard.weight;
-                    shard.is_apart = true;
-                }
+            self.take(home, &one);
+            self.load = self.load.saturating_sub(one.cpu);
+            let Some(shard) = self.shards.get_mut(at) else {
+                return;
+            };
+            if !shard.is_apart {
+                shard.is_apart = true;
+                self.weights -= shard.weight;
+                left -= 1;
             }
-            if place != one.located.place {
-                self.has_moved_apart = true;
-                let partition = one.located.partition;
-                plan.moves.push(Move {
-                    partition,
-                    to: place,
+            let partition = one.located.partition;
+            if at != home {
+                let to = shard.place;
+                plan.moves.push(Move { partition, to });
+            }
+            if one.cpu >= BUSY_PERCENT * PERCENT {
+                plan.unmet.push(Unmet::Hot {
+                    partition: partition.0,
+                    percent: one.cpu / PERCENT,
                 });
             }
-            plan.unmet.push(Unmet::Hot {
-                partition: one.located.partition.0,
-                percent: one.cpu / 10_000,
-            });
         }
     }
 
     /// Removes a partition from the shard that has it.
-    fn take(&mut self, one: Movable) {
-        if let Some(shard) = self.shards.get_mut(&one.located.place) {
+    fn take(&mut self, at: usize, one: &Busy) {
+        if let Some(shard) = self.shards.get_mut(at) {
             shard.load = shard.load.saturating_sub(one.cpu);
             let partition = one.located.partition;
             shard
-                .movable
-                .retain(|movable| movable.located.partition != partition);
+                .busy
+                .retain(|busy| busy.located.partition != partition);
         }
     }
 
-    /// Does the next move: from the shard that has the most for its weight to the one that has the least.
-    fn next_move(&mut self) -> Option<Move> {
-        loop {
-            let (from, to, need) = self.pair()?;
-            let Some(one) = self.cheapest(from, to, need) else {
-                self.shards.get_mut(&from)?.is_done = true;
+    /// Does the next move, from the shard that has the most for its weight to one that has little.
+    fn next_move(&mut self, order: &mut Order) -> Option<Move> {
+        while let Some(&(_, part, from)) = order.givers.last() {
+            let is_apart = self.shards.get(from).is_some_and(|shard| shard.is_apart);
+            let takers = order.takers.iter();
+            let takers = takers.take_while(|taker| is_apart || taker.0 < part);
+            let mut found = takers.filter_map(|&(_, to)| Some((to, self.cheapest(from, to)?)));
+            let Some((to, one)) = found.next() else {
+                order.givers.pop_last();
                 continue;
             };
-            self.take(one);
-            let target = self.shards.get_mut(&to)?;
+            let gives = [order.take(self, from), order.take(self, to)];
+            self.take(from, &one);
+            let target = self.shards.get_mut(to)?;
             target.load = target.load.saturating_add(one.cpu);
+            let place = target.place;
+            for (at, gives) in [from, to].into_iter().zip(gives) {
+                order.put(self, at, gives);
+            }
             let partition = one.located.partition;
-            return Some(Move { partition, to });
+            return Some(Move {
+                partition,
+                to: place,
+            });
         }
+        None
     }
 
-    /// Who gives, who gets, and how much; none: all are near enough.
-    fn pair(&self) -> Option<(Place, Place, u64)> {
-        let near = TOLERANCE / 2;
-        let excess = |shard: &Shard| shard.load.saturating_sub(self.bounds(shard, near).1);
-        let part =
-            |shard: &Shard, load: u64| u128::from(load) * 1_000_000 / u128::from(shard.weight);
-        let givers = || self.shards.iter().filter(|(_, shard)| !shard.is_done);
-        let takers = || self.shards.iter().filter(|(_, shard)| !shard.is_apart);
-        let (to, target) =
-            takers().min_by_key(|(place, shard)| (part(shard, shard.load), **place))?;
-        let most = givers().filter(|(place, _)| *place != to);
-        let (from, source) = most.max_by_key(|(_, shard)| {
-            let is_over = excess(shard) > 0;
-            (is_over, part(shard, shard.load))
-        })?;
-        let missing = self.bounds(target, near).0.saturating_sub(target.load);
-        let spare = source.load.saturating_sub(self.fair(source.weight));
-        let need = match excess(source) {
-            0 => missing.min(spare),
+    /// What relieves a shard, or fills another, most for its bytes; none: they are near enough, or nothing fits.
+    fn cheapest(&self, from: usize, to: usize) -> Option<Busy> {
+        let (source, target) = (self.shards.get(from)?, self.shards.get(to)?);
+        let near = |shard| self.bounds(shard, TOLERANCE / 2);
+        let (source_wanted, target_wanted) = (self.wanted(source), self.wanted(target));
+        let missing = near(target).0.saturating_sub(target.load);
+        let need = match source.load.saturating_sub(near(source).1) {
+            0 => missing.min(source.load.saturating_sub(source_wanted)),
             excess => excess,
         };
-        (need > 0).then_some((*from, *to, need))
-    }
-
-    /// What relieves most for its bytes, and leaves the target with less for its weight than the source had.
-    fn cheapest(&self, from: Place, to: Place, need: u64) -> Option<Movable> {
-        let (source, target) = (self.shards.get(&from)?, self.shards.get(&to)?);
-        let near = if source.is_apart {
-            TOLERANCE
-        } else {
-            TOLERANCE / 2
-        };
-        let (_, most) = self.bounds(target, near);
         let fits = |cpu: u64| {
-            let after = target.load.saturating_add(cpu);
-            let is_less = u128::from(after) * u128::from(source.weight)
-                < u128::from(source.load) * u128::from(target.weight);
-            after <= most || is_less && !source.is_apart
+            let (left, after) = (source.load - cpu, target.load.saturating_add(cpu));
+            if source.is_apart {
+                return after <= self.bounds(target, TOLERANCE).1;
+            }
+            let far = |source: u64, target: u64| {
+                source.abs_diff(source_wanted) + target.abs_diff(target_wanted)
+            };
+            far(left, after) < far(source.load, target.load)
         };
-        let worth = |one: &Movable| {
+        let worth = |one: &Busy| {
             let relief = one.cpu.min(need) as f64;
             relief / (one.bytes.saturating_add(MOVE_BYTES)) as f64
         };
-        let movable = source.movable.iter();
-        let movable = movable.filter(|one| !one.located.is_fixed && fits(one.cpu));
-        let best = movable.max_by(|a, b| {
+        let movable = || source.busy.iter().filter(|one| !one.located.is_fixed);
+        // If anything fits, the least does.
+        if need == 0 || !fits(movable().next()?.cpu) {
+            return None;
+        }
+        let fitting = movable().filter(|one| fits(one.cpu));
+        let best = fitting.max_by(|a, b| {
             let rank = worth(a).total_cmp(&worth(b));
             rank.then(b.located.partition.cmp(&a.located.partition))
         });

@@ -156,14 +156,85 @@ fn one_shard_and_one_hot_partition_have_no_remedy() {
 }
 
 #[test]
-fn what_is_under_way_or_not_known_stays_and_drained_nodes_get_nothing() {
-    let mut hot = partitions(&[(1, 20.0, 1), (1, 20.0, 1), (1, 20.0, 1), (2, 1.0, 1)]);
+fn what_is_under_way_stays_and_drained_nodes_get_nothing() {
+    let mut hot = partitions(&[(1, 20.0, 1), (1, 20.0, 1), (1, 20.0, 9), (2, 1.0, 1)]);
     hot[0].located.is_fixed = true;
-    hot[1].cpu = None;
     let plan = by_load(&[spec(1, 100), spec(2, 100), spec(3, 0)], &hot);
-    assert_eq!(plan.unmet[0], Unmet::LoadUnknown { partitions: 1 });
-    assert_eq!(ids(&plan), [2]);
+    assert_eq!(ids(&plan), [1]);
     assert_eq!(plan.moves[0].to, place(2));
+}
+
+#[test]
+fn shards_of_which_not_all_is_known_are_left_alone() {
+    let mut hot = partitions(&[
+        (1, 20.0, 1),
+        (1, 20.0, 1),
+        (2, 1.0, 1),
+        (3, 0.0, 1),
+        (3, 1.0, 1),
+    ]);
+    hot[3].cpu = None;
+    let plan = by_load(&nodes(3), &hot);
+    assert_eq!(plan.unmet, [Unmet::LoadUnknown { partitions: 1 }]);
+    assert_eq!(plan.moves.len(), 1);
+    assert_eq!(plan.moves[0].to, place(2));
+    hot[0].cpu = None;
+    assert_eq!(by_load(&nodes(3), &hot).moves, []);
+}
+
+#[test]
+fn a_small_shard_without_room_keeps_nobody_from_moving() {
+    let mut all = vec![(1, 20.0, 1); 6];
+    all.extend([(2, 20.0, 1), (2, 20.0, 1), (1, 10.0, 1)]);
+    let all = partitions(&all);
+    let places = [spec(1, 100), spec(2, 100), spec(3, 10)];
+    let plan = by_load(&places, &all);
+    let after = loads(&carried_out(&plan, &all), 3);
+    assert!(after[0] <= 95.0 && after[1] >= 75.0, "{after:?}");
+    // What is too much for a small share is not for a large one.
+    let small = partitions(&[
+        (3, 30.0, 1),
+        (1, 40.0, 1),
+        (2, 40.0, 1),
+        (1, 5.0, 1),
+        (2, 5.0, 1),
+    ]);
+    let plan = by_load(&places, &small);
+    assert!(
+        !plan
+            .unmet
+            .iter()
+            .any(|one| matches!(one, Unmet::Hot { partition: 0, .. }))
+    );
+}
+
+#[test]
+fn nothing_moves_that_only_changes_who_is_off() {
+    // The shares are 100: 105 and 89 with partitions of 20 would become 85 and 109.
+    let mut all = vec![(1, 20.0, 1); 4];
+    all.extend([
+        (1, 25.0, 1),
+        (2, 20.0, 1),
+        (2, 20.0, 1),
+        (2, 20.0, 1),
+        (2, 29.0, 1),
+    ]);
+    all.extend([(3, 60.0, 1), (3, 66.0, 1)]);
+    let all = partitions(&all);
+    let plan = by_load(&nodes(3), &all);
+    assert!(
+        !plan
+            .moves
+            .iter()
+            .any(|one| one.to == place(2) && one.partition.0 < 4),
+        "{plan:?}"
+    );
+}
+
+#[test]
+fn an_idle_cluster_has_no_hot_partition() {
+    let idle = partitions(&[(1, 0.5, 1), (2, 0.01, 1), (3, 0.01, 1)]);
+    assert_eq!(by_load(&nodes(3), &idle).unmet, []);
 }
 
 /// A zipfian load: the n-th hottest partition takes 1 / n^0.9 of the hottest.

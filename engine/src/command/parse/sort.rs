@@ -43,7 +43,7 @@ pub fn parse<A: ArgList + ?Sized>(args: &A, may_store: bool) -> Result<Option<us
     Ok(stored)
 }
 
-/// Which argument of SORT is the key of the result, by a look as quick as Redis's.
+/// Which argument of SORT is the key of the result: that of [`parse`], if there is nothing wrong with them.
 pub fn destination<A: ArgList + ?Sized>(args: &A) -> Option<usize> {
     let mut found = None;
     let mut at = OPTIONS;
@@ -55,7 +55,7 @@ pub fn destination<A: ArgList + ?Sized>(args: &A) -> Option<usize> {
         }
         at += match () {
             () if is(b"limit") => 3,
-            () if is(b"get") || is(b"by") => 2,
+            () if is(b"get") || is(b"by") || is(b"store") => 2,
             () => 1,
         };
     }
@@ -64,6 +64,8 @@ pub fn destination<A: ArgList + ?Sized>(args: &A) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -84,6 +86,7 @@ mod tests {
                 Some(5),
                 Err(ClientError::SortDenied("GET")),
             ),
+            ("sort a store limit store b", Some(5), Ok(Some(5))),
             ("sort a limit 1", None, Err(ClientError::Syntax)),
             ("sort a limit store 1", None, Err(ClientError::NotAnInteger)),
             ("sort a store", None, Err(ClientError::Syntax)),
@@ -94,5 +97,19 @@ mod tests {
         }
         let read_only = ["sort_ro", "a", "store", "b"];
         assert_eq!(parse(&read_only[..], false), Err(ClientError::Syntax));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_executed_is_what_was_routed(
+            words in prop::collection::vec(
+                prop::sample::select(vec!["asc", "alpha", "limit", "0", "by", "get", "store", "b"]), 0..9,
+            ),
+        ) {
+            let args: Vec<&str> = ["sort", "a"].into_iter().chain(words).collect();
+            if let Ok(parsed) = parse(&args[..], true) {
+                prop_assert_eq!(destination(&args[..]), parsed);
+            }
+        }
     }
 }
