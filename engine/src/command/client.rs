@@ -63,6 +63,12 @@ pub struct ClientInfo<'a> {
     pub no_touch: bool,
     /// It sees what clients send.
     pub monitors: bool,
+    /// It is told of changes of keys that it may cache: the id of the connection that is told instead, or 0.
+    pub tracks: Option<u64>,
+    /// That connection has gone.
+    pub is_redirect_broken: bool,
+    /// It is told of all keys with its prefixes.
+    pub broadcasts: bool,
 }
 
 impl ClientInfo<'_> {
@@ -79,6 +85,9 @@ impl ClientInfo<'_> {
         let flags = [
             (self.kind() == ClientKind::Pubsub, 'P'),
             (self.queued.is_some(), 'x'),
+            (self.tracks.is_some(), 't'),
+            (self.is_redirect_broken, 'R'),
+            (self.broadcasts, 'B'),
             (self.monitors, 'O'),
             (self.closing, 'c'),
             (self.readonly, 'r'),
@@ -107,7 +116,7 @@ impl fmt::Display for ClientInfo<'_> {
             f,
             "id={} addr={} laddr={} fd={} name={} age={} idle={} flags={} db={} sub={} psub={} \
              ssub={} multi={} watch={} qbuf={} qbuf-free={} argv-mem={} multi-mem={} rbs={} rbp={} obl={} \
-             oll=0 omem=0 tot-mem={} events=r cmd={} user={} redir=-1 resp={} lib-name={} \
+             oll=0 omem=0 tot-mem={} events=r cmd={} user={} redir={} resp={} lib-name={} \
              lib-ver={}",
             self.id,
             self.address,
@@ -133,6 +142,7 @@ impl fmt::Display for ClientInfo<'_> {
             self.total_bytes,
             command,
             self.user,
+            self.tracks.map_or(-1, u64::cast_signed),
             version_number(self.protocol),
             self.library_name,
             self.library_version,

@@ -6,6 +6,7 @@ use std::io::Write;
 use ephesus_wire::Slot;
 
 use super::parse::ArgList;
+use super::tracking::TrackingError;
 use crate::acl::denied::{Denied, Refusal};
 use crate::acl::rule::RuleError;
 use crate::acl::users::{RULES_MAX, USERS_BYTES_MAX};
@@ -166,6 +167,9 @@ pub enum ClientError {
     /// COPY of a key to itself.
     #[error("ERR source and destination objects are the same")]
     SameKey,
+    /// CLIENT TRACKING or CLIENT CACHING.
+    #[error("ERR {0}")]
+    Tracking(TrackingError),
     /// SETRANGE at a negative offset.
     #[error("ERR offset is out of range")]
     OffsetOutOfRange,

@@ -57,6 +57,8 @@ pub struct ClientsInfo {
     /// What all clients together make the node hold, and what it may be.
     pub memory: u64,
     pub memory_max: u64,
+    /// Those that may cache keys and are told of changes.
+    pub tracking: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -166,6 +168,10 @@ pub struct StatsInfo {
     pub pubsub_messages_sent: u64,
     pub pubsub_messages_received: u64,
     pub pubsub_messages_dropped: u64,
+    /// Keys that clients may have cached, pairs of a key and a client, and prefixes of clients that are told of all keys.
+    pub tracked_keys: u64,
+    pub tracked_items: u64,
+    pub tracked_prefixes: u64,
     pub reads_processed: u64,
     pub writes_processed: u64,
 }
@@ -347,7 +353,7 @@ impl InfoSnapshot {
         );
         text.line("client_memory", clients.memory);
         text.line("blocked_clients", 0);
-        text.line("tracking_clients", 0);
+        text.line("tracking_clients", clients.tracking);
         text.line("clients_in_timeout_table", 0);
     }
 
@@ -492,6 +498,9 @@ impl InfoSnapshot {
         text.line("pubsub_messages_dropped", stats.pubsub_messages_dropped);
         text.line("latest_fork_usec", 0);
         text.line("total_forks", 0);
+        text.line("tracking_total_keys", stats.tracked_keys);
+        text.line("tracking_total_items", stats.tracked_items);
+        text.line("tracking_total_prefixes", stats.tracked_prefixes);
         text.line("total_error_replies", stats.error_replies);
         text.line("total_reads_processed", stats.reads_processed);
         text.line("total_writes_processed", stats.writes_processed);

@@ -14,6 +14,8 @@ pub mod introspect;
 
 pub mod client;
 
+pub mod tracking;
+
 pub mod cluster;
 
 pub mod config;

@@ -132,7 +132,9 @@ pub enum Cmd {
     ClientUnpause,
     ClientNoevict,
     ClientGetredir,
+    ClientTracking,
     ClientTrackinginfo,
+    ClientCaching,
     ClientUnblock,
     ClientHelp,
     ClientNotouch,
@@ -293,6 +295,7 @@ struct Facts {
     step: u8,
     acts_on_keys: bool,
     is_write: bool,
+    is_read: bool,
     is_denied_on_oom: bool,
     is_free_of_auth: bool,
     is_forbidden_in_scripts: bool,
@@ -322,6 +325,7 @@ impl Spec {
             // WATCH is about its client.
             acts_on_keys: first_key > 0 && self.cmd != Cmd::Watch,
             is_write,
+            is_read: self.flags.contains(&"readonly"),
             is_denied_on_oom: self.flags.contains(&"denyoom"),
             is_free_of_auth: self.flags.contains(&"no_auth"),
             is_paused_with_writes: is_write
@@ -382,6 +386,12 @@ impl Spec {
     #[must_use]
     pub fn is_write(&self) -> bool {
         self.facts.is_write
+    }
+
+    /// Whether the command reads data and changes none.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        self.facts.is_read
     }
 
     /// Whether the command may change data, itself or by what it carries out.

@@ -148,7 +148,10 @@ impl Keyspace {
     pub fn flush_at_once(&mut self, flush: Flush, reply: &mut Reply<'_>) {
         match flush {
             Flush::Everything => self.flush(reply),
-            Flush::Nothing | Flush::Walk => reply.wait_for(self.log.appended()),
+            Flush::Nothing | Flush::Walk => {
+                self.invalidate_all();
+                reply.wait_for(self.log.appended());
+            }
         }
     }
 

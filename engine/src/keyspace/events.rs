@@ -224,6 +224,7 @@ impl Keyspace {
             let events = classes.is_on().then(|| Box::new(Events::new(classes)));
             self.events = events;
         }
+        self.review_observed();
     }
 
     /// What was noted since this was last asked.
@@ -262,6 +263,7 @@ impl Keyspace {
     /// An entry is about to change.
     #[cold]
     pub(super) fn note_change(&mut self, key: &Key<'_>, change: Change) {
+        self.tracked.changed(&self.hasher, key);
         if let Some(events) = &mut self.events {
             events.changed(key.bytes, change);
         }
@@ -270,7 +272,7 @@ impl Keyspace {
     /// An entry is about to get this value.
     #[cold]
     pub(super) fn note_put(&mut self, key: &Key<'_>, expire_at_ms: u64) {
-        let is_new = self.entry(key).is_none();
+        let is_new = self.events.is_some() && self.entry(key).is_none();
         let keeps = self
             .events
             .as_ref()

@@ -27,6 +27,7 @@ pub mod partition;
 mod ranges;
 pub mod replay;
 mod strings;
+mod tracked;
 mod walk;
 mod watched;
 
@@ -34,6 +35,7 @@ pub use expiry::Sweep;
 pub use incoming::{AfterBreak, StagingError};
 pub use outgoing::OutgoingError;
 pub use partition::Partition;
+pub use tracked::{Invalid, InvalidKey, TrackedLimits};
 pub use walk::{Drawn, IsPart, ScanCursor, Walk, WalkFilter};
 
 use ephesus_wal::LogWriter;
@@ -54,6 +56,7 @@ use large_replies::ReplyRoom;
 use last_writes::LastWrites;
 use lifetimes::Lifetimes;
 use load::Uses;
+use tracked::Tracked;
 use watched::Watched;
 
 /// Bytes of a value that are gone over in the time that a byte of input takes.
@@ -122,6 +125,9 @@ pub struct Keyspace {
     ops: OpsBuilder,
     atomic: Atomic,
     watched: Watched,
+    tracked: Tracked,
+    /// Changes of keys are noted for somebody.
+    is_observed: bool,
     /// The node's time in the current turn, Unix milliseconds; never runs backwards.
     now_ms: u64,
     pub counters: KeyspaceCounters,
@@ -193,6 +199,8 @@ impl Keyspace {
             ops: OpsBuilder::new(),
             atomic: Atomic::default(),
             watched: Watched::default(),
+            tracked: Tracked::default(),
+            is_observed: false,
             now_ms,
             counters: KeyspaceCounters::default(),
             lifetimes: Lifetimes::default(),
@@ -433,8 +441,14 @@ impl Keyspace {
                 if let Some(events) = &mut self.events {
                     events.missed(key.bytes);
                 }
-                if found.is_some() && self.lapsed.len() < LAPSED_MAX {
-                    self.lapsed.push((key.partition, key.bytes.to_vec()));
+                if found.is_some() {
+                    if self.lapsed.len() < LAPSED_MAX {
+                        self.lapsed.push((key.partition, key.bytes.to_vec()));
+                    }
+                    // Who has read it before; others find nothing from now on.
+                    if self.is_observed {
+                        self.tracked.changed(&self.hasher, key);
+                    }
                 }
                 None
             }
@@ -444,6 +458,7 @@ impl Keyspace {
     /// Removes the expired keys that reads have come across, unless the log has no `room`: the sweep finds them later.
     pub fn remove_lapsed(&mut self, room: bool) {
         debug_assert!(!self.atomic.is_open(), "a section ends within its turn");
+        self.tracked.is_silent = true;
         for (partition, bytes) in std::mem::take(&mut self.lapsed) {
             if !room || !self.may_expire(partition) {
                 continue;
@@ -459,6 +474,7 @@ impl Keyspace {
                 self.expire(&key);
             }
         }
+        self.tracked.is_silent = false;
     }
 
     /// Logs and applies the removal of an expired key.
@@ -469,7 +485,7 @@ impl Keyspace {
 
     /// Removes an expired key, also from what moves. A replay brings it back, and nobody sees it: time does not go back.
     fn expire_unlogged(&mut self, key: &Key<'_>) {
-        if self.events.is_some() {
+        if self.is_observed {
             self.note_change(key, Change::Expired);
         }
         self.remove_entry(key);
@@ -486,7 +502,7 @@ impl Keyspace {
         reason = "a command executes only on the shard that owns its keys"
     )]
     fn put(&mut self, key: &Key<'_>, value: &[u8], expire_at_ms: u64, reply: &mut Reply<'_>) {
-        if self.events.is_some() {
+        if self.is_observed {
             self.note_put(key, expire_at_ms);
         }
         self.counters.user_bytes += (key.bytes.len() + value.len()) as u64;
@@ -542,7 +558,7 @@ impl Keyspace {
 
     /// Removes a key that has not expired.
     fn delete_one(&mut self, key: &Key<'_>) -> Lsn {
-        if self.events.is_some() {
+        if self.is_observed {
             self.note_change(key, Change::Removed);
         }
         self.delete_without_event(key)
@@ -560,7 +576,7 @@ impl Keyspace {
 
     /// Sets a key whose record is logged with others.
     fn insert(&mut self, key: &Key<'_>, value: &[u8], expire_at_ms: u64) {
-        if self.events.is_some() {
+        if self.is_observed {
             self.note_put(key, expire_at_ms);
         }
         if self.atomic.is_open() {
@@ -580,7 +596,7 @@ impl Keyspace {
 
     /// Removes a key whose removal is logged.
     fn remove(&mut self, key: &Key<'_>) {
-        if self.events.is_some() {
+        if self.is_observed {
             self.note_change(key, Change::Removed);
         }
         self.remove_entry(key);
@@ -618,7 +634,7 @@ impl Keyspace {
     }
 
     fn set_expiry(&mut self, key: &Key<'_>, expire_at_ms: u64, reply: &mut Reply<'_>) {
-        if self.events.is_some() {
+        if self.is_observed {
             let expires = expire_at_ms != 0;
             self.note_change(key, Change::Expiry { expires });
         }
@@ -669,6 +685,7 @@ impl Keyspace {
 
     /// Removes all keys that are served, atomically; their memory is given back by [`Keyspace::free_slice`].
     pub fn flush(&mut self, reply: &mut Reply<'_>) {
+        self.invalidate_all();
         let owned = std::mem::take(&mut self.owned);
         owned.iter().for_each(|&id| self.others.touch(id));
         if self.atomic.is_open() {
@@ -710,14 +727,15 @@ impl Keyspace {
         self.owned = owned;
     }
 
-    /// Frees up to `budget` entries of flushed tables; false when nothing is left to free.
+    /// Frees up to `budget` entries of flushed tables, and of what was tracked; false when nothing is left to free.
     pub fn free_slice(&mut self, budget: usize) -> bool {
+        let has_tracked = self.free_tracked_slice(budget);
         if let Some(table) = self.discarded.last_mut()
             && table.clear_slice(budget)
         {
             self.discarded.pop();
         }
-        !self.discarded.is_empty()
+        has_tracked || !self.discarded.is_empty()
     }
 
     /// Bytes the allocator handed out for tables, flushed ones that are not freed yet included.

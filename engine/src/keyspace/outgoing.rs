@@ -101,10 +101,15 @@ impl Keyspace {
         let Some(copy) = self.partition_mut(partition) else {
             return Ok(false);
         };
-        match &mut copy.outgoing {
-            Some(outgoing) => outgoing.try_finish(&copy.table, backlog_bytes_max, clock_ms),
-            None => Ok(false),
+        let is_finished = match &mut copy.outgoing {
+            Some(outgoing) => outgoing.try_finish(&copy.table, backlog_bytes_max, clock_ms)?,
+            None => false,
+        };
+        if is_finished {
+            // Nothing more is read here until the move is decided, and then others may write at once.
+            self.tracked.partition_left(partition);
         }
+        Ok(is_finished)
     }
 
     /// Ends the move of a copy, which is served as before; what was captured is gone.
@@ -130,6 +135,7 @@ impl Keyspace {
         });
         self.counters.role_changes += 1;
         self.watched.partition_left(partition);
+        self.tracked.partition_left(partition);
         self.keys -= copy.table.len() as u64;
         self.others.touch(partition);
         self.discarded.push(std::mem::take(&mut copy.table));

@@ -230,6 +230,9 @@ impl Keyspace {
         for _ in 0..UNITS_PER_SLICE {
             let Some(&id) = walk.partitions.last() else {
                 self.write_slot_stats(walk);
+                if walk.removes() {
+                    self.invalidate_all();
+                }
                 return Some(self.log.appended());
             };
             let is_of_slot = matches!(walk.selects, Selects::InSlot(..) | Selects::CountInSlot(_));

@@ -16,6 +16,7 @@ pub mod load;
 mod options;
 pub(crate) mod peers;
 mod ports;
+pub mod prefixes;
 pub mod process;
 mod rates;
 pub mod recovery;

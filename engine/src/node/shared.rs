@@ -17,6 +17,7 @@ use super::copying::Copying;
 use super::exchange::Exchange;
 use super::live::LiveSettings;
 use super::load::PartitionCounts;
+use super::prefixes::SharedPrefixes;
 use super::slow::Slow;
 use super::time::NodeTime;
 use crate::acl::SharedUsers;
@@ -115,6 +116,8 @@ pub struct NodeShared {
     stop: AtomicBool,
     /// Connections that monitor, of all shards.
     monitors: AtomicUsize,
+    /// Of which keys clients want to know whatever they have read.
+    pub prefixes: SharedPrefixes,
     /// Scripts that clients have brought.
     pub scripts: Library,
     /// Libraries of functions.
@@ -212,6 +215,7 @@ impl NodeShared {
             slow: Slow::default(),
             stop: AtomicBool::new(false),
             monitors: AtomicUsize::new(0),
+            prefixes: SharedPrefixes::default(),
             scripts: Library::default(),
             functions: Arc::default(),
         }

@@ -16,12 +16,13 @@ use super::transaction::Transaction;
 use crate::acl::Identity;
 use crate::command::client::ClientInfo;
 use crate::command::spec::Cmd;
+use crate::command::tracking::Tracker;
 use crate::keyspace::large_replies::Room;
 use crate::net::{ConnToken, ListenerKind};
 use crate::shard::core::admission::unread::Unread;
 use crate::shard::core::execution::pubsub::subscriptions::{Kind, Subscriptions};
 use crate::shard::core::execution::walks::Presence;
-use crate::shard::core::replies::outbox::{Outbox, Ticket};
+use crate::shard::core::replies::outbox::{End, Outbox, Ticket};
 use crate::shard::mesh::Scope;
 use crate::tls::Session as TlsSession;
 
@@ -127,8 +128,8 @@ pub struct Connection {
     pub is_pipelining: bool,
     /// It has asked for a walk: shards are told when its client leaves.
     pub walks: bool,
-    /// It has watched keys: shards are told when its client leaves, too.
-    pub watches: bool,
+    /// It has watched keys, or keys that it has read are noted: shards are told when its client leaves, too.
+    pub is_remembered: bool,
     /// What they were told.
     pub presence_told: Presence,
     /// The client has sent its last byte.
@@ -156,6 +157,12 @@ pub struct Connection {
     /// None at all: nothing.
     pub subscriptions: Option<Box<Subscriptions>>,
     pub attributes: Option<Box<Attributes>>,
+    /// What it has said of keys that it may cache; none: nothing.
+    pub tracker: Option<Box<Tracker>>,
+    /// The end of the outbox when it was told last that nothing of what it has is so any more.
+    pub flushed_at: Option<End>,
+    /// Another shard is asked whether there is a connection that is told instead; its reply, and what holds if there is.
+    pub redirecting: Option<Box<(Ticket, Option<Tracker>)>>,
     /// What is queued behind MULTI, or watched.
     pub transaction: Option<Box<Transaction>>,
     /// Another shard decides whether EXEC has happened: its reply, and what is taken back if it has not.
@@ -217,7 +224,7 @@ impl Connection {
             settling: false,
             is_pipelining: false,
             walks: false,
-            watches: false,
+            is_remembered: false,
             presence_told: Presence::Here,
             ended: false,
             receiving: false,
@@ -235,6 +242,9 @@ impl Connection {
             tls: None,
             subscriptions: None,
             attributes: None,
+            tracker: None,
+            flushed_at: None,
+            redirecting: None,
             transaction: None,
             undecided: None,
         }
@@ -423,6 +433,7 @@ impl Connection {
             + attributes
             + transaction.map_or(0, Transaction::held_bytes)
             + undecided.map_or(0, |(_, session)| session.held_bytes())
+            + self.tracker.as_deref().map_or(0, Tracker::held_bytes)
             + subscriptions
             + self.tls.as_deref().map_or(0, TlsSession::held_bytes)
     }
@@ -496,6 +507,25 @@ impl Connection {
         }
     }
 
+    /// Whether the keys are noted that its next command reads.
+    #[inline]
+    #[must_use]
+    pub fn tracks_reads(&self) -> bool {
+        let tracker = self.tracker.as_deref();
+        tracker.is_some_and(Tracker::tracks_reads)
+    }
+
+    /// A command was executed: what CLIENT CACHING has said was said for it, but for commands about clients and those that
+    /// are queued.
+    pub fn pass_caching(&mut self, is_about_client: bool) {
+        if is_about_client || self.is_in_transaction() {
+            return;
+        }
+        if let Some(tracker) = &mut self.tracker {
+            tracker.caching = false;
+        }
+    }
+
     /// The number in replies about subscriptions of one kind.
     #[must_use]
     pub fn told_count(&self, kind: Kind) -> usize {
@@ -527,6 +557,7 @@ impl Connection {
         let attributes = self.attributes.as_deref();
         let user = String::from_utf8_lossy(self.identity.name());
         let transaction = self.transaction.as_deref();
+        let tracker = self.tracker.as_deref();
         use_info(ClientInfo {
             id: self.id,
             address: &remote,
@@ -554,6 +585,9 @@ impl Connection {
             no_evict: self.no_evict,
             no_touch: self.no_touch,
             monitors: self.is_monitor,
+            tracks: tracker.map(|tracker| tracker.redirect.unwrap_or(0)),
+            is_redirect_broken: tracker.is_some_and(|tracker| tracker.is_broken),
+            broadcasts: tracker.is_some_and(Tracker::broadcasts),
             library_name: attributes.map_or("", |attributes| &attributes.library_name),
             library_version: attributes.map_or("", |attributes| &attributes.library_version),
         })

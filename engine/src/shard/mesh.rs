@@ -77,6 +77,10 @@ pub enum Kind {
     Transaction,
     /// Shows its only argument to those that monitor.
     Monitored,
+    /// Tells clients of the shard of keys that they may have cached.
+    Tracking,
+    /// Notes that the connection whose id is its second argument is told for one of another shard.
+    Redirect,
     /// Watches its keys for the client.
     Watch,
     /// Forgets what the client watches; the first argument is the reply.
@@ -96,6 +100,8 @@ pub struct Forwarded {
     /// Whose command it is, or part of one: it must not overtake what that client has sent before.
     pub client: Client,
     pub kind: Kind,
+    /// The client may cache the keys that it reads.
+    pub tracks: bool,
     pub protocol: Protocol,
     /// Of which keys it is, if it names none.
     pub database: Database,

@@ -50,6 +50,9 @@ impl Shard {
             .migrations_wait
             .set(u64::from(!self.core.admission.log_room.has_room_for_moves));
         stats.held_commands.set(self.core.admission.held_commands());
+        let (tracked_keys, tracked_items) = keyspace.tracked();
+        stats.tracked_keys.set(tracked_keys as u64);
+        stats.tracked_items.set(tracked_items as u64);
         stats.hits.set(keyspace.counters.hits);
         stats.misses.set(keyspace.counters.misses);
         stats.expired.set(keyspace.counters.expired);

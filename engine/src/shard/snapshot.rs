@@ -87,6 +87,7 @@ pub fn take(node: &NodeShared, shard: Option<ShardId>) -> InfoSnapshot {
             largest_output_buffer: most(|s| &s.output_buffer_max),
             memory: client_bytes,
             memory_max: settings.max_client_memory,
+            tracking: sum(|s| &s.tracking_clients),
         },
         memory: info::MemoryInfo {
             used: sum(|s| &s.memory_bytes) + client_bytes + script_state + function_state,
@@ -157,6 +158,9 @@ pub fn take(node: &NodeShared, shard: Option<ShardId>) -> InfoSnapshot {
             pubsub_messages_sent: exchanged(&node.exchange.counts.sent),
             pubsub_messages_received: exchanged(&node.exchange.counts.received),
             pubsub_messages_dropped: exchanged(&node.exchange.counts.dropped),
+            tracked_keys: sum(|s| &s.tracked_keys),
+            tracked_items: sum(|s| &s.tracked_items),
+            tracked_prefixes: node.prefixes.newest().len() as u64,
             reads_processed: commands.saturating_sub(written),
             writes_processed: written,
         },

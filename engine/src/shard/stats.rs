@@ -91,6 +91,8 @@ counters! {
     role_changes,
     /// Names that clients have subscribed to; of these channels, and patterns.
     subscriptions, subscribed_channels, subscribed_patterns,
+    /// Clients that may cache keys, keys that some may have cached, and pairs of both.
+    tracking_clients, tracked_keys, tracked_items,
     /// Partitions that leave and come, and commands that wait for a decision.
     migrations_outgoing, migrations_incoming, migrations_wait, held_commands,
     /// 1 while writes to this shard wait for its log.

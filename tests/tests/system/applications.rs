@@ -56,6 +56,15 @@ fn locks_of_redis_py_exclude_each_other() {
 }
 
 #[test]
+fn the_cache_of_node_redis_is_told_of_changes() {
+    let node = Node::start(Options {
+        shards: 2,
+        ..Options::default()
+    });
+    node_js("node_redis_cache.cjs", &node);
+}
+
+#[test]
 fn ioredis_does_all_it_is_asked() {
     node_js("ioredis.cjs", &Node::start(Options::default()));
 }

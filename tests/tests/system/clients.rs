@@ -213,6 +213,15 @@ fn redis_py_transactions_are_atomic_at_both_kinds_of_port() {
 }
 
 #[test]
+fn redis_pys_cache_has_nothing_stale() {
+    let node = Node::start(Options {
+        shards: 3,
+        ..Options::default()
+    });
+    python("caching.py", &node);
+}
+
+#[test]
 fn redis_rs_puts_and_gets() {
     let node = Node::start(Options::default());
     for url in [

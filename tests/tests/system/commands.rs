@@ -16,6 +16,7 @@ mod scripts;
 mod server;
 mod set_options;
 mod statistics;
+mod tracking;
 mod transactions;
 mod users;
 mod within;

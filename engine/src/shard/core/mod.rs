@@ -31,7 +31,7 @@ use self::execution::Execution;
 use self::replies::PendingReplies;
 use self::routing::Router;
 use crate::command::error::ClientError;
-use crate::command::parse::Request;
+use crate::command::parse::{ArgList, Request};
 use crate::command::spec::{self, Cmd, Spec};
 use crate::keyspace::large_replies::ReplyRoom;
 use crate::keyspace::{Keyspace, Reply};
@@ -42,6 +42,7 @@ use crate::shard::connections::Connections;
 use crate::shard::core::execution::batch::{Batch, Tail};
 use crate::shard::core::execution::pubsub::is_allowed_to_subscribers;
 use crate::shard::core::execution::timed::Asking;
+use crate::shard::core::execution::tracking;
 use crate::shard::core::execution::walks::Presence;
 use crate::shard::core::replies::log_gates::Committed;
 use crate::shard::core::replies::outbox::Mute;
@@ -64,6 +65,8 @@ pub(crate) enum Asker<'a> {
         connection: Option<&'a mut Connection>,
         client: Client,
         protocol: Protocol,
+        /// The client may cache the keys that it reads.
+        tracks: bool,
         out: &'a mut Vec<u8>,
         gate: &'a mut Lsn,
     },
@@ -85,6 +88,16 @@ impl Asker<'_> {
             Asker::Connection(connection) => (here, connection.token),
             Asker::Peer { forwarded, .. } => forwarded.client,
             Asker::Transaction { client, .. } => *client,
+        }
+    }
+
+    /// Whether the client may cache the keys that it reads.
+    #[inline]
+    pub(crate) fn tracks_reads(&self) -> bool {
+        match self {
+            Asker::Connection(connection) => connection.tracks_reads(),
+            Asker::Peer { forwarded, .. } => forwarded.tracks,
+            Asker::Transaction { tracks, .. } => *tracks,
         }
     }
 
@@ -162,6 +175,7 @@ impl Core {
         keyspace.reply_bytes_max = node.reply_bytes_max();
         keyspace.databases = node.settings.databases;
         keyspace.room = ReplyRoom::new(Arc::clone(&node.large_replies));
+        keyspace.set_tracked_limits(tracking::limits(&node));
         let seed = keyspace.key(&id.0.to_le_bytes()).hash;
         let now = node.started;
         let mut core = Core {
@@ -212,6 +226,7 @@ impl Core {
         self.has_monitors = self.node.has_monitors();
         self.keyspace.set_events(self.node.live.events());
         self.keyspace.count_slots(self.node.live.slot_stats());
+        self.review_prefixes();
         self.review_users();
     }
 
@@ -229,6 +244,7 @@ impl Core {
         let Some(mut connection) = self.connections.take(token) else {
             return;
         };
+        self.review_prefixes();
         self.stats().net_input_bytes.add(bytes.len() as u64);
         connection.active_ms = self.keyspace.now_ms();
         if connection.life == Life::Open {
@@ -304,6 +320,9 @@ impl Core {
                 }
                 if connection.outbox.mute() != Mute::No {
                     connection.outbox.pass_mute();
+                }
+                if connection.tracker.is_some() {
+                    connection.pass_caching(is_about_client(&request));
                 }
                 at += source.len();
             }
@@ -561,6 +580,7 @@ impl Core {
     /// Commits what lies in memory that the kernel keeps when the process dies: with relaxed durability no reply
     /// waits for the disk.
     pub fn publish(&mut self) {
+        self.send_invalid();
         let now_ms = self.keyspace.now_ms();
         let log = &mut self.keyspace.log;
         if log.committed() < log.publish(now_ms) {
@@ -593,6 +613,7 @@ impl Core {
             }
         }
         self.send_outgoing();
+        self.send_invalid();
         self.go_on_copying();
     }
 
@@ -610,6 +631,7 @@ impl Core {
     pub fn end_turn(&mut self) {
         self.keyspace.remove_lapsed(self.has_room_for_expiry());
         self.publish_events();
+        self.send_invalid();
         // Before the answers that were made of these copies.
         self.stats().role_changes.set(self.own_role_changes());
         self.tell_who_leaves();
@@ -674,6 +696,13 @@ impl Core {
             } => write_reply(&mut self.keyspace, *protocol, out, gate, write),
         }
     }
+}
+
+/// Whether a request is CLIENT and what follows it: what CLIENT CACHING has said is not said for such.
+fn is_about_client(request: &Request<'_>) -> bool {
+    !request.is_empty()
+        && request.arg(0).eq_ignore_ascii_case(b"client")
+        && spec::resolve(request).is_ok()
 }
 
 /// Has `write` append a reply to `out`, and raises the gate of what is there to what it waits for.

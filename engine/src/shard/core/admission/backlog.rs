@@ -64,6 +64,7 @@ impl Backlog {
 impl Core {
     /// Executes what another shard has forwarded, behind what came before.
     pub fn requested(&mut self, requests: Requests) {
+        self.review_prefixes();
         self.resume_clients(&requests.resumed);
         self.admission.backlog.batches.push_back(requests);
         if self.admission.backlog.batches.len() == 1 {
@@ -85,6 +86,7 @@ impl Core {
                 if *presence == Presence::Gone {
                     self.drop_deferred(*client);
                     self.keyspace.unwatch(*client);
+                    self.keyspace.untrack(*client);
                 }
             }
             self.stop_walks(&batch.leaving);

@@ -64,7 +64,9 @@ impl Core {
     pub(crate) fn client_bytes(&self) -> u64 {
         let beside = self.admission.client_budget.held_beside
             + self.replies.relays.held_bytes()
-            + self.execution.pubsub.held_bytes();
+            + self.execution.pubsub.held_bytes()
+            + self.execution.tracking.held_bytes()
+            + self.keyspace.tracked_bytes();
         (self.connections.held_bytes() + beside) as u64
     }
 
@@ -78,6 +80,7 @@ impl Core {
                 self.end_subscriptions(token, &subscriptions);
             }
             self.end_monitoring(token);
+            self.end_tracking(token);
         }
         self.connections.remove(token);
     }

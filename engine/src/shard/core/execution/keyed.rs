@@ -8,6 +8,7 @@ use crate::command::parse::Request;
 use crate::command::spec::Spec;
 use crate::keyspace::Reply;
 use crate::shard::core::{Asker, Core};
+use crate::shard::mesh::Client;
 
 impl Core {
     #[inline]
@@ -19,17 +20,25 @@ impl Core {
         slot: Slot,
     ) -> Result<(), ClientError> {
         self.refuse_if_full(spec)?;
-        self.respond(asker, |keyspace, reply| {
+        let is_observed = self.keyspace.is_observed() || asker.tracks_reads();
+        if is_observed {
+            self.keyspace.set_writer(Some(asker.client(self.id)));
+        }
+        let outcome = self.respond(asker, |keyspace, reply| {
             let before = reply.out.len();
             keyspace.execute(spec, request, slot, reply)?;
             let bytes = (request.bytes(), reply.out.len() - before);
             keyspace.note_use(spec, request, slot, bytes);
             Ok(())
-        })
+        });
+        if is_observed {
+            self.note_observed(asker, spec, request, &outcome);
+        }
+        outcome
     }
 
     /// Executes this shard's part of a divided command, if it has one, before others hear of theirs; answers its
-    /// reply and what that waits for.
+    /// reply and what that waits for. The client may cache what it reads if it `tracks`.
     ///
     /// # Errors
     /// [`ClientError::LargeReplies`]: nothing was executed.
@@ -39,6 +48,7 @@ impl Core {
         spec: &'static Spec,
         parts: &[(ShardId, Vec<&[u8]>)],
         protocol: Protocol,
+        (client, tracks): (Client, bool),
     ) -> Result<Option<(Vec<u8>, Lsn)>, ClientError> {
         let Some((_, args)) = parts.iter().find(|(shard, _)| *shard == self.id) else {
             return Ok(None);
@@ -49,7 +59,10 @@ impl Core {
             protocol,
             gate: Lsn::ZERO,
         };
-        match self.keyspace.execute(spec, &args[..], slot, &mut reply) {
+        self.keyspace.set_writer(Some(client));
+        let executed = self.keyspace.execute(spec, &args[..], slot, &mut reply);
+        self.keyspace.set_writer(None);
+        match executed {
             Ok(()) => {}
             Err(ClientError::LargeReplies) => return Err(ClientError::LargeReplies),
             Err(error) => error.write(reply.out),
@@ -57,6 +70,9 @@ impl Core {
         let gate = reply.gate;
         let bytes = (reply::command_len(args), out.len());
         self.keyspace.note_use(spec, &args[..], slot, bytes);
+        if tracks && spec.is_read() {
+            self.keyspace.track_keys(client, spec, &args[..]);
+        }
         Ok(Some((out, gate)))
     }
 }

@@ -84,6 +84,7 @@ impl Core {
                 return self.about_transaction(connection, scope, spec, request);
             }
             Cmd::Reset => self.reset(connection),
+            Cmd::ClientTracking => return self.client_tracking(connection, request),
             Cmd::Debug => self.debug(connection, scope, request)?,
             Cmd::AclLoad | Cmd::AclSave => return self.ask_acl_file(connection, spec.cmd),
             cmd if changes_functions(cmd) => {
@@ -118,6 +119,9 @@ impl Core {
         }
         if std::mem::take(&mut connection.is_monitor) {
             self.end_monitoring(connection.token);
+        }
+        if connection.tracker.is_some() {
+            self.set_tracker(connection, None);
         }
         connection.attributes_mut().name.clear();
         let mut out = Vec::new();

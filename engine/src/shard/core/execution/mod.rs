@@ -14,6 +14,7 @@ pub(crate) mod scripts;
 pub(crate) mod server;
 pub(crate) mod timed;
 pub(crate) mod together;
+pub(crate) mod tracking;
 pub(crate) mod transactions;
 pub(crate) mod walks;
 
@@ -26,6 +27,7 @@ use self::migrate::Copies;
 use self::pace::Pace;
 use self::pubsub::PubSub;
 use self::saves::{DurabilityWaits, Saves};
+use self::tracking::Tracking;
 use self::walks::Walks;
 use crate::script::Scripts;
 use crate::shard::timing::Timing;
@@ -36,6 +38,7 @@ pub(crate) struct Execution {
     pub walks: Walks,
     pub saves: Saves,
     pub pubsub: PubSub,
+    pub tracking: Tracking,
     pub copies: Copies,
     pub sleeps: Sleeps,
     pub durability_waits: DurabilityWaits,
@@ -63,6 +66,7 @@ impl Execution {
             walks: Walks::default(),
             saves: Saves::default(),
             pubsub: PubSub::default(),
+            tracking: Tracking::default(),
             copies: Copies::default(),
             sleeps: Sleeps::default(),
             durability_waits: DurabilityWaits::default(),

@@ -27,7 +27,7 @@ use crate::shard::core::execution::pubsub::is_published;
 use crate::shard::core::execution::server;
 use crate::shard::core::routing::databases;
 use crate::shard::core::{Asker, Core};
-use crate::shard::mesh::{Note, Refused};
+use crate::shard::mesh::{Client, Note, Refused};
 
 /// What a script may write, as a record in the log.
 const EFFECTS_BYTES_MAX: usize = 8 << 20;
@@ -59,6 +59,8 @@ struct Calls<'a> {
     named: Option<HashSet<&'a [u8], ahash::RandomState>>,
     may_write: bool,
     may_fill_memory: bool,
+    /// Who may cache the keys.
+    tracker: Option<Client>,
     /// What the replies have to wait for.
     gate: Lsn,
 }
@@ -207,6 +209,14 @@ impl Host for Calls<'_> {
                 self.core.keyspace.execute(spec, args, slot, &mut reply)
             }
         };
+        if let Some(client) = self.tracker.filter(|_| spec.is_read()) {
+            // As in Redis, all that the script was given.
+            let keys = self.keys.iter();
+            keys.for_each(|key| {
+                let stored = self.database.stored(key);
+                self.core.keyspace.track(client, &stored);
+            });
+        }
         self.gate = self.gate.max(reply.gate);
         self.core.stats().of(spec.cmd).calls.add(1);
         match outcome {
@@ -283,6 +293,9 @@ impl Core {
         let (is_within, messages) = (self.keyspace.is_atomic(), self.undecided_messages());
         self.keyspace.begin_atomic(EFFECTS_BYTES_MAX);
         let databases = self.node.settings.databases;
+        let client = asker.client(self.id);
+        let tracks = asker.tracks_reads();
+        self.keyspace.set_writer(Some(client));
         let mut calls = Calls {
             core: self,
             user: caller.user.as_deref(),
@@ -293,11 +306,13 @@ impl Core {
             named: (names.len() > FEW_KEYS).then(|| names.iter().copied().collect()),
             may_write,
             may_fill_memory: flags.allow_oom,
+            tracker: tracks.then_some(client),
             gate: Lsn::ZERO,
         };
         let mut out = Vec::new();
         let outcome = scripts.run(&script, (&names, &arguments), &mut calls, limits, &mut out);
         let Calls { gate, refused, .. } = calls;
+        self.keyspace.set_writer(None);
         if !refused.is_empty() {
             self.note_refused(asker, refused);
         }

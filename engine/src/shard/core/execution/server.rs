@@ -6,7 +6,7 @@ use crate::command::client::{self, ReplyMode};
 use crate::command::error::ClientError;
 use crate::command::parse::{ArgList, Request, integer};
 use crate::command::spec::{Cmd, Spec};
-use crate::command::{help, introspect, lolwut};
+use crate::command::{help, introspect, lolwut, tracking};
 use crate::shard::connection::Connection;
 use crate::shard::core::Core;
 use crate::shard::core::replies::outbox::Mute;
@@ -83,16 +83,15 @@ impl Core {
                 connection.no_touch = client::on_or_off(request.arg(2))?;
                 out.extend_from_slice(reply::OK);
             }
-            Cmd::ClientGetredir => reply::integer(out, -1),
+            Cmd::ClientGetredir => {
+                reply::integer(out, tracking::redirect(connection.tracker.as_deref()));
+            }
             Cmd::ClientTrackinginfo => {
-                reply::map(out, protocol, 3);
-                reply::bulk(out, b"flags");
-                reply::set(out, protocol, 1);
-                reply::bulk(out, b"off");
-                reply::bulk(out, b"redirect");
-                reply::integer(out, -1);
-                reply::bulk(out, b"prefixes");
-                reply::array(out, 0);
+                tracking::write_info(out, protocol, connection.tracker.as_deref());
+            }
+            Cmd::ClientCaching => {
+                tracking::note_caching(connection.tracker.as_deref_mut(), request)?;
+                out.extend_from_slice(reply::OK);
             }
             Cmd::ClientUnblock => {
                 client::check_unblock(request)?;

@@ -37,6 +37,8 @@ pub(crate) struct Together<'a> {
     pub connection: Option<&'a mut Connection>,
     pub client: Client,
     pub protocol: Protocol,
+    /// The client may cache the keys that it reads, as its shard has said; a connection here says so itself.
+    pub tracks: bool,
 }
 
 impl Core {
@@ -94,6 +96,7 @@ impl Core {
             mut connection,
             client,
             mut protocol,
+            tracks,
         } = together;
         let mut args = std::mem::take(&mut self.execution.together_args);
         reply::array(out, parts.len());
@@ -105,7 +108,9 @@ impl Core {
                 (_, Some(connection)) => connection.protocol,
                 (_, None) => protocol,
             };
+            let here = connection.as_deref();
             let mut asker = Asker::Transaction {
+                tracks: here.map_or(tracks, Connection::tracks_reads),
                 connection: connection.as_deref_mut(),
                 client,
                 protocol,
@@ -287,6 +292,7 @@ impl Core {
         };
         let mut asker = Asker::Transaction {
             client: (self.id, connection.token),
+            tracks: false,
             connection: Some(connection),
             protocol,
             out: &mut out,

@@ -283,7 +283,9 @@ impl Core {
             | Cmd::ClusterCancelslotmigrations
             | Cmd::AclLoad
             | Cmd::AclSave => Err(ClientError::NotInTransaction),
-            Cmd::Save | Cmd::Shutdown | Cmd::Debug => Err(ClientError::NotInTransaction),
+            Cmd::Save | Cmd::Shutdown | Cmd::Debug | Cmd::ClientTracking => {
+                Err(ClientError::NotInTransaction)
+            }
             cmd if changes_functions(cmd) => Err(ClientError::NotInTransaction),
             Cmd::ModuleLoad | Cmd::ModuleLoadex | Cmd::ModuleUnload => Err(ClientError::NoModules),
             cmd if is_published(cmd) => Ok(()),
@@ -337,6 +339,7 @@ impl Core {
             client: (self.id, connection.token),
             connection: Some(connection),
             protocol,
+            tracks: false,
         };
         let executed = self.execute_together(together, parts, &mut answer);
         if let Some(before) = before.filter(|_| executed.is_err()) {

@@ -274,7 +274,7 @@ impl Connection {
     /// Whether others do something for its client that ends when it leaves.
     pub(crate) fn must_tell_presence(&self) -> bool {
         let is_gone = self.presence() == Presence::Gone;
-        self.walks || (is_gone && (self.asked_bytes > 0 || self.watches))
+        self.walks || (is_gone && (self.asked_bytes > 0 || self.is_remembered))
     }
 
     fn presence(&self) -> Presence {

@@ -29,6 +29,9 @@ const PIECES_KEPT: usize = 4;
 /// Names the place of a reply that comes from elsewhere.
 pub type Ticket = u64;
 
+/// What was said last: the next ticket, and how long the piece before it is.
+pub type End = (Ticket, usize);
+
 /// The replies of one connection that were not handed to the kernel yet.
 #[derive(Default)]
 pub struct Outbox {
@@ -155,6 +158,23 @@ impl Outbox {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()
+    }
+
+    /// What was said last.
+    #[must_use]
+    pub fn end(&self) -> End {
+        let last = match self.pieces.back() {
+            Some(Piece::Ready { bytes, .. }) => bytes.len(),
+            Some(Piece::Awaited { .. }) | None => 0,
+        };
+        (self.first + self.pieces.len() as u64, last)
+    }
+
+    /// Whether nothing was said since `end`.
+    #[must_use]
+    pub fn ends_at(&self, end: End) -> bool {
+        let now = self.end();
+        now == end || (self.pieces.is_empty() && now.0 == end.0)
     }
 
     /// Runs `write` on the buffer of this turn's last piece; it returns the LSN to wait for.

@@ -11,6 +11,7 @@ use crate::keyspace::large_replies::Room;
 use crate::net::ConnToken;
 use crate::shard::connection::{Connection, KEYLESS_BYTES, Life, OUTPUT_BYTES_MAX};
 use crate::shard::core::execution::timed::Asking;
+use crate::shard::core::execution::tracking::redirecting;
 use crate::shard::core::execution::walks::Presence;
 use crate::shard::core::replies::outbox::Delivered;
 use crate::shard::core::routing::relay::RELAY;
@@ -83,7 +84,12 @@ impl Core {
         };
         let resolved = match forwarded.kind {
             Kind::Command | Kind::CommandOf(_) => spec::resolve(&request).map(Some),
-            Kind::Transaction | Kind::Watch | Kind::Unwatch | Kind::Monitored => Ok(None),
+            Kind::Transaction
+            | Kind::Watch
+            | Kind::Unwatch
+            | Kind::Monitored
+            | Kind::Tracking
+            | Kind::Redirect => Ok(None),
         };
         let named = resolved.as_ref().ok().copied().flatten();
         let timed = named.map(|spec| (spec, self.begin_timed(spec, source, true)));
@@ -103,6 +109,14 @@ impl Core {
             }),
             Kind::Monitored => {
                 self.show_line(request.arg(0), None);
+                Ok(Answer::Written)
+            }
+            Kind::Tracking => {
+                self.told_of_keys(&request);
+                Ok(Answer::Written)
+            }
+            Kind::Redirect => {
+                self.redirect_of_peer(&request, &mut answers.replies.bytes);
                 Ok(Answer::Written)
             }
             Kind::Transaction => self.exec_of_peer(&mut asker, forwarded, &request, source),
@@ -265,6 +279,8 @@ impl Core {
             return self.relay_answered(origin, bytes, gate);
         };
         let taken_back = connection.note_reply(origin.ticket, &bytes);
+        let redirecting = redirecting(connection, origin.ticket);
+        let is_there = redirecting.is_some() && bytes.starts_with(b"+");
         let delivered = connection
             .outbox
             .deliver(origin.ticket, origin.part, bytes, gate);
@@ -273,6 +289,12 @@ impl Core {
         }
         if let Some(connection) = self.connections.get_mut(origin.conn) {
             connection.settling &= connection.outbox.awaited() > 0;
+        }
+        if let Some(tracker) = redirecting.filter(|_| is_there)
+            && let Some(mut connection) = self.connections.take(origin.conn)
+        {
+            self.set_tracker(&mut connection, tracker);
+            self.put_back(connection);
         }
         if let Some(before) = taken_back
             && let Some(mut connection) = self.connections.take(origin.conn)
@@ -315,12 +337,14 @@ impl Core {
             origin,
             client: (self.id, connection.token),
             kind,
+            tracks: connection.tracks_reads(),
             protocol,
             database: connection.database,
             len: request.len(),
             asked: to,
             hops: 0,
         };
+        connection.is_remembered |= forwarded.tracks;
         self.execution.timing.is_elsewhere = true;
         connection.asked_bytes += request.len() + REQUEST_OVERHEAD_BYTES;
         self.router.peers.forward(to, forwarded, request);

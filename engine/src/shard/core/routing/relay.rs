@@ -37,6 +37,12 @@ pub(crate) const RELAY: ConnToken = ConnToken {
     generation: 0,
 };
 
+/// Who sends what shards tell each other of keys that clients may have cached; no connection has this place.
+pub(crate) const TRACKING: ConnToken = ConnToken {
+    index: u32::MAX,
+    generation: 1,
+};
+
 /// Where a slot's commands are executed, as far as this shard knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -282,7 +288,8 @@ impl Core {
         let protocol = forwarded.protocol;
         let gather = Gather::new(combine, protocol, parts.len(), self.reply_bytes_max());
         let gather = gather.writing(spec.is_write());
-        let mut own = self.execute_own_part(spec, &parts, protocol)?;
+        let (client, tracks) = (forwarded.client, forwarded.tracks);
+        let mut own = self.execute_own_part(spec, &parts, protocol, (client, tracks))?;
         let number = self.replies.relays.next;
         self.replies.relays.next += 1;
         let relay = Relay {
@@ -308,6 +315,7 @@ impl Core {
                     origin,
                     client: forwarded.client,
                     kind: Kind::Command,
+                    tracks,
                     protocol,
                     database: forwarded.database,
                     len: encoded.len(),

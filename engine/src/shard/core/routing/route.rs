@@ -224,7 +224,10 @@ impl Core {
         let protocol = connection.protocol;
         let gather = Gather::new(combine, protocol, parts.len(), self.reply_bytes_max());
         let gather = gather.writing(spec.is_write());
-        let mut own = self.execute_own_part(spec, &parts, protocol)?;
+        let tracks = connection.tracks_reads();
+        connection.is_remembered |= tracks;
+        let tracker = ((self.id, connection.token), tracks);
+        let mut own = self.execute_own_part(spec, &parts, protocol, tracker)?;
         let ticket = connection.outbox.await_reply(Some(Box::new(gather)));
         for (part, (shard, args)) in (0..).zip(&parts) {
             if *shard == self.id {

@@ -474,6 +474,7 @@ impl Core {
             connection: None,
             client: forwarded.client,
             protocol: forwarded.protocol,
+            tracks: forwarded.tracks,
         };
         let lsn = self.execute_together(together, parts, out)?;
         **gate = lsn.max(**gate);
@@ -515,7 +516,7 @@ impl Core {
         if watched_at.is_some_and(|shard| shard != at) {
             return Err(ClientError::TransactionOfShards);
         }
-        connection.watches = true;
+        connection.is_remembered = true;
         let transaction = self.transaction_of(connection);
         transaction.watched.extend(hashes);
         transaction.watched_at = Some(at);

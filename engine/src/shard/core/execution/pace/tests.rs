@@ -138,6 +138,7 @@ fn a_walk_behind_multi_ends_where_its_effects_are_too_large() {
     core.keyspace.begin_atomic(1 << 20);
     let (mut out, mut gate) = (Vec::new(), Lsn::ZERO);
     let mut asker = Asker::Transaction {
+        tracks: false,
         connection: None,
         client: (core.id, client.token),
         protocol: Protocol::Resp2,

@@ -8,23 +8,25 @@
 //! Messages join the outbox of their subscriber. One that does not read is closed by the rules for all clients, and
 //! beyond [`UNREAD_BYTES_MAX`]; nobody waits for it.
 
+pub(crate) mod delivery;
 mod monitor;
 mod outgoing;
 pub mod subscriptions;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use ephesus_wire::glob::Pattern;
 use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::{Lsn, Slot, slot_of};
 
+use self::delivery::{Audience, Deliveries, Delivery};
 use self::outgoing::{Outgoing, Waiting};
 use self::subscriptions::{Directory, Kind, Subscriptions};
 use crate::command::error::{ClientError, Quoted};
 use crate::command::parse::{self, ArgList, Request};
 use crate::command::spec::Cmd;
 use crate::net::{ConnToken, ListenerKind};
-use crate::shard::connection::{Connection, Life};
+use crate::shard::connection::Connection;
 use crate::shard::core::routing::relay::Place;
 use crate::shard::core::{Asker, Core, Step};
 use crate::shard::mesh::Scope;
@@ -34,7 +36,7 @@ use crate::shard::seldom::Seldom;
 const UNREAD_BYTES_MAX: usize = 32 << 20;
 
 /// Bytes of messages that wait to be delivered; more are lost.
-const QUEUED_BYTES_MAX: usize = 32 << 20;
+pub(crate) const QUEUED_BYTES_MAX: usize = 32 << 20;
 
 /// Bytes that are delivered in one turn.
 const TURN_BYTES_MAX: usize = 1 << 20;
@@ -58,7 +60,7 @@ pub(crate) const CHANNEL_BYTES_MAX: usize = 1 << 10;
 #[derive(Default)]
 pub(crate) struct PubSub {
     directory: Directory,
-    deliveries: Deliveries,
+    pub(crate) deliveries: Deliveries,
     outgoing: Outgoing,
     /// Events of keys and messages of other nodes, of which there may be more than one turn sends.
     events: Outgoing,
@@ -185,75 +187,6 @@ impl Message<'_> {
         }
         reply::bulk(out, self.channel);
         reply::bulk(out, self.payload);
-    }
-}
-
-/// A message on its way to those who have subscribed to one name.
-struct Delivery {
-    kind: Kind,
-    name: Box<[u8]>,
-    resp2: Vec<u8>,
-    resp3: Vec<u8>,
-    subscribers: Vec<ConnToken>,
-    /// How many of them have it.
-    done: usize,
-    /// Leaves once the log has committed this.
-    gate: Lsn,
-    /// When it came: who has unsubscribed since gets nothing.
-    turn: u64,
-    /// It is for those that monitor.
-    is_of_monitor: bool,
-}
-
-impl Delivery {
-    fn bytes(&self, protocol: Protocol) -> &[u8] {
-        match protocol {
-            Protocol::Resp2 => &self.resp2,
-            Protocol::Resp3 => &self.resp3,
-        }
-    }
-
-    fn held_bytes(&self) -> usize {
-        size_of::<Delivery>()
-            + self.name.len()
-            + self.resp2.capacity()
-            + self.resp3.capacity()
-            + self.subscribers.capacity() * size_of::<ConnToken>()
-    }
-}
-
-/// Messages that not all of their subscribers have yet, in order.
-#[derive(Default)]
-struct Deliveries {
-    queue: VecDeque<Delivery>,
-    held_bytes: usize,
-    /// The turn in which something was delivered last, and how much.
-    spent: (u64, usize),
-}
-
-impl Deliveries {
-    fn push(&mut self, delivery: Delivery) {
-        self.held_bytes += delivery.held_bytes();
-        self.queue.push_back(delivery);
-    }
-
-    fn pop(&mut self) -> Option<Delivery> {
-        let delivery = self.queue.pop_front()?;
-        self.held_bytes -= delivery.held_bytes();
-        Some(delivery)
-    }
-
-    fn put_back(&mut self, delivery: Delivery) {
-        self.held_bytes += delivery.held_bytes();
-        self.queue.push_front(delivery);
-    }
-
-    /// Whether this turn delivers more.
-    fn has_turn(&mut self, turn: u64) -> bool {
-        if self.spent.0 != turn {
-            self.spent = (turn, 0);
-        }
-        self.spent.1 < TURN_BYTES_MAX
     }
 }
 
@@ -534,19 +467,16 @@ impl Core {
                 bytes
             };
             deliveries.push(Delivery {
-                kind: if pattern.is_some() {
-                    Kind::Pattern
-                } else {
-                    message.kind
+                audience: Audience::Subscribers {
+                    kind: pattern.map_or(message.kind, |_| Kind::Pattern),
+                    name: pattern.unwrap_or(message.channel).into(),
                 },
-                name: pattern.unwrap_or(message.channel).into(),
                 resp2: encoded(Protocol::Resp2),
                 resp3: encoded(Protocol::Resp3),
                 subscribers,
                 done: 0,
                 gate,
                 turn,
-                is_of_monitor: false,
             });
         };
         deliver(None, directory.of_channel(message.kind, message.channel));
@@ -557,71 +487,6 @@ impl Core {
         }
         self.go_on_delivering(executing);
         receivers
-    }
-
-    /// Goes on with what earlier turns have left.
-    pub(crate) fn go_on_publishing(&mut self) {
-        if self.has_messages() {
-            self.send_events();
-            self.go_on_delivering(None);
-        }
-    }
-
-    /// Delivers messages as far as this turn has room for them, and up to one for a connection that is taken out and
-    /// not the one that is `executing`: it gets it once it is back.
-    pub(crate) fn go_on_delivering(&mut self, mut executing: Option<&mut Connection>) {
-        let mut is_out = false;
-        while !is_out
-            && self.execution.pubsub.deliveries.has_turn(self.turn)
-            && let Some(mut delivery) = self.execution.pubsub.deliveries.pop()
-        {
-            while self.execution.pubsub.deliveries.has_turn(self.turn)
-                && let Some(token) = delivery.subscribers.get(delivery.done).copied()
-            {
-                let is_executing = |connection: &&mut Connection| connection.token == token;
-                is_out =
-                    self.connections.is_out(token) && !executing.as_ref().is_some_and(is_executing);
-                if is_out {
-                    break;
-                }
-                delivery.done += 1;
-                let bytes = delivery.resp3.len() + DELIVERY_BYTES;
-                self.execution.pubsub.deliveries.spent.1 += bytes;
-                match &mut executing {
-                    Some(connection) if connection.token == token => {
-                        push(connection, self.turn, &delivery);
-                    }
-                    _ => self.push_to(token, &delivery),
-                }
-            }
-            if delivery.done < delivery.subscribers.len() {
-                self.execution.pubsub.deliveries.put_back(delivery);
-            }
-        }
-        self.keep_to_client_budget();
-    }
-
-    /// Whether messages are left that the next turn sends or delivers.
-    pub(crate) fn has_messages(&self) -> bool {
-        let PubSub {
-            deliveries, events, ..
-        } = &self.execution.pubsub;
-        !deliveries.queue.is_empty() || events.is_due(self.keyspace.log.committed())
-    }
-
-    fn push_to(&mut self, token: ConnToken, delivery: &Delivery) {
-        let Some(connection) = self.connections.get_mut(token) else {
-            return;
-        };
-        push(connection, self.turn, delivery);
-        if connection.output_bytes() > UNREAD_BYTES_MAX {
-            if let Some(closed) = self.execution.pubsub.told.tell(self.now) {
-                tracing::warn!(client = %connection.remote, closed, "closed: it does not read the messages that it has subscribed to");
-            }
-            return self.cut_off(token);
-        }
-        self.connections.count(token);
-        self.list(token);
     }
 
     /// PUBSUB of this shard's subscribers. For a part of a reply NUMPAT answers names.
@@ -703,20 +568,6 @@ pub(crate) fn channels_pattern(request: &Request<'_>) -> Result<Option<Pattern>,
 fn write_names(out: &mut Vec<u8>, names: &[&[u8]]) {
     reply::array(out, names.len());
     names.iter().for_each(|name| reply::bulk(out, name));
-}
-
-fn push(connection: &mut Connection, turn: u64, delivery: &Delivery) {
-    let subscriptions = connection.subscriptions.as_deref();
-    let is_subscribed = delivery.turn == turn
-        || delivery.is_of_monitor && connection.is_monitor
-        || subscriptions.is_some_and(|all| all.has(delivery.kind, &delivery.name));
-    if connection.life == Life::Open && is_subscribed {
-        let bytes = delivery.bytes(connection.protocol);
-        connection.outbox.push(turn, |out| {
-            out.extend_from_slice(bytes);
-            delivery.gate
-        });
-    }
 }
 
 #[cfg(test)]

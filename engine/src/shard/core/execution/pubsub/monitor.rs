@@ -10,8 +10,8 @@ use ephesus_wire::ShardId;
 use ephesus_wire::database;
 use ephesus_wire::resp::reply;
 
-use super::subscriptions::Kind;
-use super::{Delivery, PubSub};
+use super::PubSub;
+use super::delivery::{Audience, Delivery};
 use crate::command::parse::{ArgList, Request, migrate};
 use crate::command::spec::{Cmd, Spec};
 use crate::net::ConnToken;
@@ -130,15 +130,13 @@ impl Core {
         }
         let bytes = [b"+", line, b"\r\n"].concat();
         deliveries.push(Delivery {
-            kind: Kind::Channel,
-            name: Box::default(),
+            audience: Audience::Monitors,
             resp2: bytes.clone(),
             resp3: bytes,
             subscribers: monitors.iter().copied().collect(),
             done: 0,
             gate: ephesus_wire::Lsn::ZERO,
             turn: self.turn,
-            is_of_monitor: true,
         });
         self.go_on_delivering(executing);
     }

@@ -14,7 +14,7 @@ use crate::command::spec::Cmd;
 use crate::keyspace::events::Event;
 use crate::node::exchange::Incoming;
 use crate::shard::core::Core;
-use crate::shard::core::routing::relay::RELAY;
+use crate::shard::core::routing::relay::{RELAY, TRACKING};
 use crate::shard::mesh::{self, Forwarded, Origin, Scope};
 
 /// Who gets a message.
@@ -290,17 +290,23 @@ impl Core {
     }
 
     /// Sends another shard something whose answer nobody waits for.
-    pub(super) fn forward_unawaited(&mut self, shard: ShardId, kind: mesh::Kind, request: &[u8]) {
+    pub(crate) fn forward_unawaited(&mut self, shard: ShardId, kind: mesh::Kind, request: &[u8]) {
         let origin = Origin {
             shard: self.id,
             conn: RELAY,
             ticket: u64::MAX,
             part: 0,
         };
+        // What waits behind messages that are too many may be dropped with them.
+        let client = match kind {
+            mesh::Kind::Tracking => TRACKING,
+            _ => RELAY,
+        };
         let forwarded = Forwarded {
             origin,
-            client: (self.id, RELAY),
+            client: (self.id, client),
             kind,
+            tracks: false,
             protocol: Protocol::Resp2,
             database: Database::ZERO,
             len: request.len(),

@@ -1,0 +1,452 @@
+//! Invalidations on their way: once what they tell of is committed, to the shards of their clients, and to these.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use ephesus_wire::resp::reply::{self, Protocol};
+use ephesus_wire::{Lsn, ShardId};
+
+use super::invalidation::{
+    Invalidation, decode_client, decode_tokens, encode_client, encode_token, push_of_all,
+    push_of_keys, redirected,
+};
+use crate::command::parse::{ArgList, Request};
+use crate::keyspace::{Invalid, InvalidKey};
+use crate::net::{ConnToken, ListenerKind};
+use crate::shard::connection::{Connection, Life};
+use crate::shard::core::Core;
+use crate::shard::core::execution::pubsub::QUEUED_BYTES_MAX;
+use crate::shard::core::execution::pubsub::delivery::{Audience, Delivery};
+use crate::shard::mesh::{Client, Kind};
+
+/// Bytes of one message to another shard, and of the keys of one push, about.
+const MESSAGE_BYTES: usize = 16 << 10;
+
+/// What a shard tells another one of ([`Kind::Tracking`]): the first argument.
+const KEYS: &[u8] = b"keys";
+const PREFIX: &[u8] = b"prefix";
+const ALL: &[u8] = b"all";
+const REDIRECTED: &[u8] = b"redirected";
+const BROKEN: &[u8] = b"broken";
+
+/// Keys that have changed, and by whose command each last.
+type Changed<'a> = Vec<(&'a [u8], Option<Client>)>;
+
+/// Messages for other shards.
+#[derive(Default)]
+struct Outgoing {
+    by_shard: BTreeMap<ShardId, (Vec<Vec<u8>>, usize)>,
+}
+
+impl Outgoing {
+    /// Adds arguments to the message about keys; answers the message if it is long enough.
+    fn add(&mut self, shard: ShardId, args: [Vec<u8>; 3]) -> Option<Vec<Vec<u8>>> {
+        let entry = self.by_shard.entry(shard);
+        let mut entry = match entry {
+            Entry::Occupied(entry) => entry,
+            Entry::Vacant(entry) => entry.insert_entry((vec![KEYS.to_vec()], 0)),
+        };
+        let (all, bytes) = entry.get_mut();
+        *bytes += args.iter().map(Vec::len).sum::<usize>();
+        all.extend(args);
+        (*bytes >= MESSAGE_BYTES).then(|| entry.remove().0)
+    }
+}
+
+impl Core {
+    /// Takes what this turn has made invalid, which is told once all that was logged so far is committed, and tells what
+    /// is committed.
+    pub(crate) fn send_invalid(&mut self) {
+        if let Some(invalid) = self.keyspace.take_invalid() {
+            let gate = self.keyspace.log.appended();
+            let tracking = &mut self.execution.tracking;
+            tracking.waiting_bytes += invalid.held_bytes();
+            tracking.waiting.push_back((gate, invalid));
+            if tracking.waiting_bytes > QUEUED_BYTES_MAX {
+                self.tell_all_instead();
+            }
+        }
+        if self.has_invalid_due() {
+            self.send_due();
+            self.go_on_delivering(None);
+        }
+    }
+
+    /// Whether something can be told by now.
+    pub(crate) fn has_invalid_due(&self) -> bool {
+        let tracking = &self.execution.tracking;
+        let committed = self.keyspace.log.committed();
+        let first = tracking.waiting.front();
+        let has_room = self.execution.pubsub.deliveries.held_bytes() < QUEUED_BYTES_MAX;
+        let is_due = first.is_some_and(|(gate, _)| *gate <= committed);
+        has_room && (tracking.has_lost || is_due && !self.router.peers.is_any_full())
+    }
+
+    /// Instead of what waits clients are told that all has changed.
+    #[cold]
+    fn tell_all_instead(&mut self) {
+        self.keyspace.invalidate_all();
+        let Some(all) = self.keyspace.take_invalid() else {
+            return;
+        };
+        let gate = self.keyspace.log.appended();
+        let tracking = &mut self.execution.tracking;
+        tracking.waiting.clear();
+        tracking.waiting_bytes = all.held_bytes();
+        tracking.waiting.push_back((gate, all));
+    }
+
+    fn send_due(&mut self) {
+        if std::mem::take(&mut self.execution.tracking.has_lost) {
+            let is_own = true;
+            self.deliver_to_all(Invalidation::All { is_own });
+        }
+        let committed = self.keyspace.log.committed();
+        let mut outgoing = Outgoing::default();
+        while self.has_invalid_due()
+            && let Some((gate, mut invalid)) = self.execution.tracking.waiting.pop_front()
+        {
+            if gate > committed {
+                self.execution.tracking.waiting.push_front((gate, invalid));
+                break;
+            }
+            let held_bytes = invalid.held_bytes();
+            let is_done = self.send_one(&mut invalid, &mut outgoing);
+            let tracking = &mut self.execution.tracking;
+            tracking.waiting_bytes -= held_bytes;
+            if !is_done {
+                tracking.waiting_bytes += invalid.held_bytes();
+                tracking.waiting.push_front((gate, invalid));
+            }
+        }
+        for (shard, (args, _)) in outgoing.by_shard {
+            self.tell_shard(shard, &args);
+        }
+    }
+
+    /// Tells of what was made invalid in one turn; false when there is no room for the rest.
+    fn send_one(&mut self, invalid: &mut Invalid, outgoing: &mut Outgoing) -> bool {
+        while let Some(key) = invalid.next_key() {
+            self.send_key(&key, outgoing);
+            if !self.may_send() {
+                return false;
+            }
+        }
+        if !invalid.broadcast.is_empty() {
+            let broadcast = std::mem::take(&mut invalid.broadcast);
+            self.broadcast(broadcast.iter().map(|(key, writer)| (&**key, *writer)));
+        }
+        if std::mem::take(&mut invalid.all) {
+            self.send_all();
+        }
+        true
+    }
+
+    fn may_send(&self) -> bool {
+        let has_room = self.execution.pubsub.deliveries.held_bytes() < QUEUED_BYTES_MAX;
+        has_room && !self.router.peers.is_any_full()
+    }
+
+    fn send_key(&mut self, key: &InvalidKey, outgoing: &mut Outgoing) {
+        let mut own = Vec::new();
+        let mut others: BTreeMap<ShardId, Vec<u8>> = BTreeMap::new();
+        for (shard, token) in key.clients.iter() {
+            match shard == self.id {
+                true => own.push(token),
+                false => encode_token(others.entry(shard).or_default(), token),
+            }
+        }
+        if !own.is_empty() {
+            self.deliver_key(&key.name, key.writer, own);
+        }
+        for (shard, tokens) in others {
+            let args = [key.name.to_vec(), encode_client(key.writer), tokens];
+            if let Some(args) = outgoing.add(shard, args) {
+                self.tell_shard(shard, &args);
+            }
+        }
+    }
+
+    fn send_all(&mut self) {
+        let is_own = true;
+        self.deliver_to_all(Invalidation::All { is_own });
+        for shard in (0..self.node.shards()).map(ShardId) {
+            if shard != self.id && self.node.stats[shard].tracking_clients.get() > 0 {
+                self.tell_shard(shard, &[ALL.to_vec()]);
+            }
+        }
+    }
+
+    /// Tells all clients with a prefix of some of these keys, which are ascending.
+    fn broadcast<'a>(&mut self, keys: impl Iterator<Item = (&'a [u8], Option<Client>)>) {
+        let prefixes = std::sync::Arc::clone(self.keyspace.prefixes());
+        let mut by_prefix = BTreeMap::new();
+        for (key, writer) in keys {
+            for (prefix, shards) in prefixes.matching(key) {
+                let entry = by_prefix.entry(prefix);
+                let (_, changed) = entry.or_insert_with(|| (shards, Changed::new()));
+                changed.push((key, writer));
+            }
+        }
+        for (prefix, (shards, changed)) in by_prefix {
+            for &shard in shards {
+                for part in parts(&changed) {
+                    match shard == self.id {
+                        true => self.deliver_broadcast(prefix, part, true),
+                        false => self.tell_shard(shard, &message_of_prefix(prefix, part)),
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell_shard(&mut self, shard: ShardId, args: &[Vec<u8>]) {
+        let mut request = Vec::new();
+        reply::command(&mut request, args);
+        self.forward_unawaited(shard, Kind::Tracking, &request);
+    }
+
+    /// Another shard tells of keys, for clients of this one.
+    pub(crate) fn told_of_keys(&mut self, request: &Request<'_>) {
+        let is_full = self.execution.pubsub.deliveries.held_bytes() >= QUEUED_BYTES_MAX;
+        match request.arg(0) {
+            BROKEN => {
+                decode_tokens(request.arg(1)).for_each(|token| self.redirect_is_broken(token));
+            }
+            _ if is_full => self.execution.tracking.has_lost = true,
+            KEYS => {
+                let mut at = 1;
+                while at + 2 < request.len() {
+                    let tokens = decode_tokens(request.arg(at + 2)).collect();
+                    let writer = decode_client(request.arg(at + 1));
+                    self.deliver_key(request.arg(at), writer, tokens);
+                    at += 3;
+                }
+            }
+            PREFIX => {
+                let keys = (2..request.len()).step_by(2);
+                let changed = keys.map(|at| (request.arg(at), decode_client(request.arg(at + 1))));
+                let changed: Changed<'_> = changed.collect();
+                self.deliver_broadcast(request.arg(1), &changed, false);
+            }
+            REDIRECTED => {
+                let id = ephesus_wire::resp::request::integer(request.arg(1));
+                let id = id.map_or(0, i64::cast_unsigned);
+                let Some(client) = decode_client(request.arg(2)) else {
+                    return;
+                };
+                let (resp2, resp3) = (request.arg(3).to_vec(), request.arg(4).to_vec());
+                self.deliver_redirected(id, client, (resp2, resp3));
+            }
+            _ => {
+                let is_own = false;
+                self.deliver_to_all(Invalidation::All { is_own });
+            }
+        }
+        self.go_on_delivering(None);
+    }
+
+    fn deliver_key(&mut self, name: &[u8], writer: Option<Client>, tokens: Vec<ConnToken>) {
+        let push = push_of_keys([name].into_iter());
+        self.deliver_push(Invalidation::Key { writer }, push, tokens);
+    }
+
+    fn deliver_to_all(&mut self, all: Invalidation) {
+        let tokens = self.execution.tracking.clients.iter().copied().collect();
+        self.deliver_push(all, push_of_all(), tokens);
+    }
+
+    fn deliver_push(
+        &mut self,
+        invalidation: Invalidation,
+        push: Vec<u8>,
+        subscribers: Vec<ConnToken>,
+    ) {
+        self.deliver_as(
+            Audience::Trackers(invalidation),
+            (Vec::new(), push),
+            subscribers,
+        );
+    }
+
+    fn deliver_as(
+        &mut self,
+        audience: Audience,
+        (resp2, resp3): (Vec<u8>, Vec<u8>),
+        subscribers: Vec<ConnToken>,
+    ) {
+        if !subscribers.is_empty() {
+            let turn = self.turn;
+            self.execution.pubsub.deliveries.push(Delivery {
+                audience,
+                resp2,
+                resp3,
+                subscribers,
+                done: 0,
+                gate: Lsn::ZERO,
+                turn,
+            });
+        }
+    }
+
+    /// Tells this shard's clients with that prefix of keys; those that skip what they have changed themselves, of others.
+    fn deliver_broadcast(
+        &mut self,
+        prefix: &[u8],
+        changed: &[(&[u8], Option<Client>)],
+        is_own: bool,
+    ) {
+        let Some(clients) = self.execution.tracking.by_prefix.get(prefix) else {
+            return;
+        };
+        let skips_own = |token: &ConnToken| {
+            let connection = self.connections.get(*token);
+            let tracker = connection.and_then(|connection| connection.tracker.as_deref());
+            tracker.is_some_and(|tracker| tracker.skips_own)
+        };
+        let wrote = |token: &ConnToken| {
+            let client = Some((self.id, *token));
+            changed.iter().any(|(_, writer)| *writer == client)
+        };
+        let (apart, together): (Vec<_>, Vec<_>) = clients
+            .iter()
+            .copied()
+            .partition(|token| skips_own(token) && wrote(token));
+        let invalidation = Invalidation::Prefix { is_own };
+        let keys = changed.iter().map(|(key, _)| *key);
+        self.deliver_push(invalidation, push_of_keys(keys), together);
+        for token in apart {
+            let client = Some((self.id, token));
+            let others = changed.iter().filter(|(_, writer)| *writer != client);
+            let others: Vec<&[u8]> = others.map(|(key, _)| *key).collect();
+            if !others.is_empty() {
+                let push = push_of_keys(others.into_iter());
+                self.deliver_push(invalidation, push, vec![token]);
+            }
+        }
+    }
+
+    /// Has a connection told for a client, if it is there.
+    fn deliver_redirected(&mut self, id: u64, client: Client, messages: (Vec<u8>, Vec<u8>)) {
+        match self.execution.tracking.targets.get(&id).copied() {
+            Some(token) => self.deliver_as(Audience::Redirected, messages, vec![token]),
+            None if client.0 == self.id => self.redirect_is_broken(client.1),
+            None => {
+                let mut token = Vec::new();
+                encode_token(&mut token, client.1);
+                self.tell_shard(client.0, &[BROKEN.to_vec(), token]);
+            }
+        }
+    }
+
+    /// The connection that was to be told for this one has gone.
+    fn redirect_is_broken(&mut self, token: ConnToken) {
+        let turn = self.turn;
+        let Some(connection) = self.connections.get_mut(token) else {
+            return;
+        };
+        note_broken(connection, turn);
+        self.connections.count(token);
+        self.list(token);
+    }
+
+    /// Tells one client, or the connection that it has named, if it still is to be told.
+    pub(crate) fn push_invalidation(
+        &mut self,
+        connection: &mut Connection,
+        invalidation: &Invalidation,
+        push: &[u8],
+    ) {
+        let me = (self.id, connection.token);
+        let Some(tracker) = connection.tracker.as_deref() else {
+            return;
+        };
+        let is_direct = connection.kind == ListenerKind::Direct;
+        let is_told = match *invalidation {
+            Invalidation::Key { writer } => {
+                !tracker.broadcasts() && !(tracker.skips_own && writer == Some(me))
+            }
+            Invalidation::Prefix { is_own } => tracker.broadcasts() && (is_own || !is_direct),
+            Invalidation::All { is_own } => is_own || !is_direct,
+        };
+        if !is_told || connection.life != Life::Open {
+            return;
+        }
+        if let Some(id) = tracker.redirect {
+            let (resp2, resp3) = redirected(push, connection.protocol);
+            return match self.shard_of_connection(id) {
+                Some(shard) if shard != self.id => {
+                    let id = id.to_string().into_bytes();
+                    let client = encode_client(Some(me));
+                    let args = [REDIRECTED.to_vec(), id, client, resp2, resp3];
+                    self.tell_shard(shard, &args);
+                }
+                _ if self.execution.tracking.targets.contains_key(&id) => {
+                    self.deliver_redirected(id, me, (resp2, resp3));
+                }
+                _ => note_broken(connection, self.turn),
+            };
+        }
+        if connection.protocol == Protocol::Resp2 {
+            return;
+        }
+        let is_all = matches!(invalidation, Invalidation::All { .. });
+        let flushed_at = connection.flushed_at.take();
+        if is_all && flushed_at.is_some_and(|end| connection.outbox.ends_at(end)) {
+            // Each shard tells of its part of one flush.
+            connection.flushed_at = flushed_at;
+            return;
+        }
+        connection.outbox.push(self.turn, |out| {
+            out.extend_from_slice(push);
+            Lsn::ZERO
+        });
+        connection.flushed_at = is_all.then(|| connection.outbox.end());
+    }
+}
+
+/// The connection that was to be told for this one has gone.
+fn note_broken(connection: &mut Connection, turn: u64) {
+    let protocol = connection.protocol;
+    let Some(tracker) = connection.tracker.as_deref_mut() else {
+        return;
+    };
+    let Some(id) = tracker.redirect else { return };
+    tracker.is_broken = true;
+    if protocol == Protocol::Resp3 && connection.life == Life::Open {
+        connection.outbox.push(turn, |out| {
+            reply::push(out, protocol, 2);
+            reply::bulk(out, b"tracking-redir-broken");
+            reply::integer(out, id.cast_signed());
+            Lsn::ZERO
+        });
+    }
+}
+
+/// Keys in parts that are short enough for one push.
+fn parts<'a, 'b>(
+    changed: &'b [(&'a [u8], Option<Client>)],
+) -> Vec<&'b [(&'a [u8], Option<Client>)]> {
+    let mut parts = Vec::new();
+    let mut rest = changed;
+    while !rest.is_empty() {
+        let mut bytes = 0;
+        let count = rest.iter().take_while(|(key, _)| {
+            let fits = bytes < MESSAGE_BYTES;
+            bytes += key.len() + 16;
+            fits
+        });
+        let (part, behind) = rest.split_at(count.count());
+        parts.push(part);
+        rest = behind;
+    }
+    parts
+}
+
+fn message_of_prefix(prefix: &[u8], changed: &[(&[u8], Option<Client>)]) -> Vec<Vec<u8>> {
+    let mut args = vec![PREFIX.to_vec(), prefix.to_vec()];
+    for (key, writer) in changed {
+        args.extend([key.to_vec(), encode_client(*writer)]);
+    }
+    args
+}
