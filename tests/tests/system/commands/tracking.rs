@@ -10,7 +10,7 @@ use ephesus_tests::{Client, Node, Options, Reply, TestCluster};
 
 use super::{PORTS, PROTOCOLS, Port};
 
-/// Who sends each line: `a` is told of changes, `d` may be told for it, `w` writes. `ID` is that of `d`.
+/// Who sends the commands of each line: `a` is told of changes, `d` may be told for it, `w` writes. `ID` is that of `d`.
 const SCRIPT: &str = "
 a CLIENT TRACKING
 a CLIENT TRACKING foo
@@ -57,15 +57,9 @@ w GETEX {x}l EX 100
 w GETDEL {x}l
 a GETEX {x}k
 w SET {x}k 1
-a MULTI
-a GET {x}k
-a SET {x}k 2
-a GET {x}k
-a EXEC
+a MULTI ; GET {x}k ; SET {x}k 2 ; GET {x}k ; EXEC
 w INCR {x}k
-a MULTI
-a GET {x}k
-a DISCARD
+a MULTI ; GET {x}k ; DISCARD
 w INCR {x}k
 a EVAL return(redis.call('get',KEYS[1])) 2 {x}k {x}l
 w SET {x}l 1
@@ -75,14 +69,9 @@ w SET {x}k 1
 a GET {x}k
 w EVAL return(redis.call('set',KEYS[1],'v')) 1 {x}k
 a GET {x}k
-w MULTI
-w SET {x}k 5
-w SET {x}k 6
-w EXEC
+w MULTI ; SET {x}k 5 ; SET {x}k 6 ; EXEC
 a GET {x}k
-w MULTI
-w SET {x}k 5
-w DISCARD
+w MULTI ; SET {x}k 5 ; DISCARD
 w DEL {x}k
 a GET {x}k
 w FLUSHDB
@@ -100,26 +89,16 @@ w SET {x}k 3
 a CLIENT TRACKING ON OPTIN
 a GET {x}k
 w SET {x}k 3
-a CLIENT CACHING YES
-a CLIENT TRACKINGINFO
-a GET {x}k
-a GET {x}l
-a CLIENT TRACKINGINFO
+a CLIENT CACHING YES ; CLIENT TRACKINGINFO ; GET {x}k ; GET {x}l ; CLIENT TRACKINGINFO
 w MSET {x}k 1 {x}l 1
-a CLIENT CACHING YES
-a MULTI
-a PTTL {x}k
-a GET {x}k
-a EXEC
+a CLIENT CACHING YES ; MULTI ; PTTL {x}k ; GET {x}k ; EXEC
 a GET {x}l
 w MSET {x}k 1 {x}l 1
 a CLIENT CACHING NO
 a CLIENT TRACKING ON OPTOUT
 a CLIENT TRACKING ON
 a CLIENT TRACKING ON OPTOUT
-a CLIENT CACHING NO
-a GET {x}k
-a GET {x}l
+a CLIENT CACHING NO ; GET {x}k ; GET {x}l
 w MSET {x}k 1 {x}l 1
 a CLIENT TRACKING ON BCAST
 a CLIENT TRACKING OFF
@@ -128,10 +107,7 @@ a CLIENT TRACKING ON BCAST PREFIX {x}ab
 a CLIENT TRACKINGINFO
 w MSET {x}ab 1 {x}aa 2 {x}b 3 {x}c 4 {x}aa 3
 a SET {x}a 1
-a MULTI
-a SET {x}a1 1
-a SET {x}a2 1
-a EXEC
+a MULTI ; SET {x}a1 1 ; SET {x}a2 1 ; EXEC
 w DEL {x}nosuch
 w DEL {x}a
 w FLUSHALL
@@ -200,21 +176,21 @@ impl Side {
         Side { a, d, w, id }
     }
 
+    /// Sends the commands of a line; answers what `w` gets.
     fn send(&mut self, line: &str) -> Vec<Reply> {
-        let mut words: Vec<&str> = line.split(' ').collect();
-        let who = words.remove(0);
-        words
-            .iter_mut()
-            .filter(|word| **word == "ID")
-            .for_each(|word| *word = &self.id);
-        let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
-        // CLIENT ID is asked for by nobody here.
-        match who {
-            "a" => self.a.send(&words).expect("sent"),
-            "d" => self.d.send(&words).expect("sent"),
-            _ => return vec![self.w.call(&words)],
+        let (who, commands) = line.split_once(' ').expect("somebody");
+        let mut replies = Vec::new();
+        for command in commands.split(" ; ") {
+            let words = command.split(' ');
+            let words = words.map(|word| if word == "ID" { &*self.id } else { word });
+            let words: Vec<String> = words.map(str::to_owned).collect();
+            match who {
+                "a" => self.a.send(&words).expect("sent"),
+                "d" => self.d.send(&words).expect("sent"),
+                _ => replies.push(self.w.call(&words)),
+            }
         }
-        Vec::new()
+        replies
     }
 
     /// What `a` and `d` have got; what they are told sorted, as shards tell of theirs in no order.
@@ -230,7 +206,10 @@ impl Side {
 
 /// What differs by the client's own number.
 fn without_id(side: &Side, text: String) -> String {
-    text.replace(&format!("Integer({})", side.id), "Integer(ID)")
+    let ends = [",", "]", ")", "}"];
+    ends.into_iter().fold(text, |text, end| {
+        text.replace(&format!(":{}{end}", side.id), &format!(":ID{end}"))
+    })
 }
 
 #[test]

@@ -372,7 +372,17 @@ impl Core {
         if !is_told || connection.life != Life::Open {
             return;
         }
+        let is_all = matches!(invalidation, Invalidation::All { .. });
+        let flushed_at = connection.flushed_at.take();
+        if is_all && flushed_at.is_some_and(|end| connection.outbox.ends_at(end)) {
+            // Each shard tells of its part of one flush.
+            connection.flushed_at = flushed_at;
+            return;
+        }
         if let Some(id) = tracker.redirect {
+            if is_all && connection.outbox.awaited() == 0 {
+                connection.flushed_at = Some(connection.outbox.end());
+            }
             let (resp2, resp3) = redirected(push, connection.protocol);
             return match self.shard_of_connection(id) {
                 Some(shard) if shard != self.id => {
@@ -388,13 +398,6 @@ impl Core {
             };
         }
         if connection.protocol == Protocol::Resp2 {
-            return;
-        }
-        let is_all = matches!(invalidation, Invalidation::All { .. });
-        let flushed_at = connection.flushed_at.take();
-        if is_all && flushed_at.is_some_and(|end| connection.outbox.ends_at(end)) {
-            // Each shard tells of its part of one flush.
-            connection.flushed_at = flushed_at;
             return;
         }
         connection.outbox.push(self.turn, |out| {
