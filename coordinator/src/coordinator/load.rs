@@ -25,7 +25,10 @@ impl<D: Disk> Coordinator<D> {
             node,
             shard: ShardId(shard),
         });
-        let cpu = places.map(|place| Some(cpu_us(self.loads.shard_cpu(place)?)));
+        let cpu = places.map(|place| {
+            let cpu = self.loads.shard_cpu(place, self.state(), self.now_ms)?;
+            Some(cpu_us(cpu))
+        });
         cpu.collect()
     }
 
@@ -66,7 +69,8 @@ impl<D: Disk> Coordinator<D> {
                     node: *node,
                     shard: ShardId(shard),
                 };
-                let [last_1s, last_1m, last_10m] = rows(self.loads.shard(place).copied());
+                let [last_1s, last_1m, last_10m] =
+                    rows(self.loads.shard(place, state, self.now_ms).copied());
                 shards.push(ShardLoadRow {
                     node: member.name.clone(),
                     shard,
@@ -88,7 +92,7 @@ impl<D: Disk> Coordinator<D> {
             let (first_slot, last_slot) = slots(partitioning, PartitionId(partition));
             let primary = ephesus_wire::table::PartitionEntry::primary(entry);
             let owner = primary.and_then(|primary| state.members().get(&primary.node));
-            let load = self.loads.partition(partition, entry, self.now_ms);
+            let load = self.loads.partition(partition, entry, state, self.now_ms);
             let [last_1s, last_1m, last_10m] = rows(load.and_then(|load| load.windows));
             PartitionLoadRow {
                 partition,

@@ -9,14 +9,19 @@ use super::board::MINUTE;
 use super::told::LoadReport;
 use super::windows::{Rates, WINDOWS_S};
 use crate::placement::Place;
-use crate::state::State;
+use crate::state::{MemberStatus, State};
 
 /// What was told of a hot partition by window is not told any more when it is so old, ms.
 const HOT_MS: u64 = 1_000;
 
+/// What a node has told is not told any more when the node was silent for so long, ms.
+const TOLD_MS: u64 = 10_000;
+
 /// What nodes have told of their load since this leader leads: of what the table gives to them, and of nothing else.
 #[derive(Debug, Default)]
 pub struct Loads {
+    /// Which start of each node has told something, and when that was last heard of.
+    heard: BTreeMap<NodeId, (u64, u64)>,
     shards: BTreeMap<Place, [Rates; WINDOWS_S.len()]>,
     /// By partition.
     partitions: Vec<Option<Known>>,
@@ -66,22 +71,31 @@ impl Loads {
 
     /// A node that is a member has told; `now_ms` is the leader's clock.
     pub fn heard(&mut self, node: NodeId, report: &LoadReport, state: &State, now_ms: u64) {
+        let members = state.members();
+        let Some(member) = members.get(&node) else {
+            return;
+        };
         let Some(told) = report.read() else {
+            // It says nothing new, and is there.
+            if let Some((start, heard_ms)) = self.heard.get_mut(&node)
+                && *start == member.incarnation
+            {
+                *heard_ms = now_ms;
+            }
             return;
         };
-        let Some(member) = state.members().get(&node) else {
-            return;
-        };
+        let heard = (member.incarnation, now_ms);
+        if self.heard.insert(node, heard).is_none() {
+            self.heard.retain(|node, _| members.contains_key(node));
+        }
+        let mut is_new = false;
         for (shard, windows) in told.shards.iter().filter(|(id, _)| *id < member.shards) {
             let shard = ShardId(*shard);
-            self.shards.insert(Place { node, shard }, *windows);
+            let before = self.shards.insert(Place { node, shard }, *windows);
+            is_new |= before.is_none();
         }
-        let members = state.members();
-        let known: usize = members
-            .values()
-            .map(|member| usize::from(member.shards))
-            .sum();
-        if self.shards.len() > known {
+        let known = || members.values().map(|member| usize::from(member.shards));
+        if is_new && self.shards.len() > known().sum() {
             let is_member = |place: &Place| members.contains_key(&place.node);
             self.shards.retain(|place, _| is_member(place));
         }
@@ -129,16 +143,34 @@ impl Loads {
         }))
     }
 
+    /// Whether what a node has told still holds: it serves, and was heard of since it was started.
+    fn holds(&self, node: NodeId, state: &State, now_ms: u64) -> bool {
+        let member = state.members().get(&node);
+        let member = member.filter(|member| member.status == MemberStatus::Live);
+        let heard = self.heard.get(&node);
+        member
+            .zip(heard)
+            .is_some_and(|(member, (start, heard_ms))| {
+                *start == member.incarnation && now_ms.saturating_sub(*heard_ms) <= TOLD_MS
+            })
+    }
+
     /// What each shard does per second, by window.
     #[must_use]
-    pub fn shard(&self, place: Place) -> Option<&[Rates; WINDOWS_S.len()]> {
-        self.shards.get(&place)
+    pub fn shard(
+        &self,
+        place: Place,
+        state: &State,
+        now_ms: u64,
+    ) -> Option<&[Rates; WINDOWS_S.len()]> {
+        let windows = self.shards.get(&place)?;
+        self.holds(place.node, state, now_ms).then_some(windows)
     }
 
     /// The share of a CPU that a shard takes, over the last minute.
     #[must_use]
-    pub fn shard_cpu(&self, place: Place) -> Option<f32> {
-        Some(self.shards.get(&place)?.get(MINUTE)?.cpu)
+    pub fn shard_cpu(&self, place: Place, state: &State, now_ms: u64) -> Option<f32> {
+        Some(self.shard(place, state, now_ms)?.get(MINUTE)?.cpu)
     }
 
     /// What is known of a partition that has this entry in the table.
@@ -147,10 +179,12 @@ impl Loads {
         &self,
         partition: u16,
         entry: &PartitionEntry,
+        state: &State,
         now_ms: u64,
     ) -> Option<PartitionLoad> {
         let known = (*self.partitions.get(usize::from(partition))?)?;
-        if !known.is_told || owner(entry) != Some((known.place, known.epoch)) {
+        let is_current = owner(entry) == Some((known.place, known.epoch));
+        if !known.is_told || !is_current || !self.holds(known.place.node, state, now_ms) {
             return None;
         }
         let is_hot = now_ms.saturating_sub(known.windows_ms) <= HOT_MS;
@@ -167,6 +201,7 @@ impl Loads {
         let is_there = |place: &Place| {
             let member = state.members().get(&place.node);
             member.is_some_and(|member| place.shard.0 < member.shards)
+                && self.holds(place.node, state, now_ms)
         };
         let shards = self.shards.iter().filter(|(place, _)| is_there(place));
         let entries = (0..).zip(&state.table().entries);
@@ -175,7 +210,7 @@ impl Loads {
                 .map(|(place, windows)| (*place, windows.get(MINUTE).map_or(0.0, |r| r.cpu)))
                 .collect(),
             partitions: entries
-                .map(|(id, entry)| self.partition(id, entry, now_ms))
+                .map(|(id, entry)| self.partition(id, entry, state, now_ms))
                 .collect(),
         }
     }

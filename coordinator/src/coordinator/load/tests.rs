@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::coordinator::migrations::tests::bed::{ask, beat, carry_out, cluster, state};
 use crate::coordinator::tests::{World, heartbeat, id};
-use crate::load::{Amount, Board, Counted, HotKey, HotKeys, KeyName, LoadReport};
+use crate::load::{Amount, Board, Counted, HotKey, HotKeys, KeyName, LoadReport, Loads};
 use crate::placement::Place;
 use crate::protocol::{Answer, Request};
 use crate::report::{ClusterLoadReport, Query, Report};
@@ -227,4 +227,33 @@ fn more_or_longer_keys_than_there_may_be_are_no_message() {
     assert!(decode(&[0xff, 0xff, 0xff, 0xff, 0x0f]).is_err());
     let long = postcard::to_allocvec(&(1u8, 0u16, 0u8, vec![0u8; 129])).expect("bytes");
     assert!(decode(&long).is_err());
+}
+
+#[test]
+fn what_a_node_has_told_holds_while_it_serves_and_is_heard_of() {
+    let mut world = cluster(1, 1);
+    let report = board(1, 16, 1_000).report();
+    let place = Place {
+        node: id(1),
+        shard: ShardId(0),
+    };
+    let mut loads = Loads::default();
+    loads.heard(id(1), &report, state(&world), 1_000);
+    let is_known = |loads: &Loads, world: &World, now_ms| {
+        let state = state(world);
+        let cluster = loads.of_cluster(state, now_ms);
+        let partitions = cluster.partitions.iter().flatten().count();
+        let shard = loads.shard(place, state, now_ms).is_some();
+        assert_eq!(
+            (cluster.shards.len(), shard),
+            (partitions.min(1), partitions > 0)
+        );
+        shard
+    };
+    assert!(is_known(&loads, &world, 11_000));
+    assert!(!is_known(&loads, &world, 11_001), "it was silent");
+    loads.heard(id(1), &LoadReport::default(), state(&world), 11_001);
+    assert!(is_known(&loads, &world, 21_001));
+    world.pass(3_000);
+    assert!(!is_known(&loads, &world, 11_001), "it has failed");
 }
