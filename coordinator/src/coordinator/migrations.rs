@@ -109,7 +109,7 @@ impl Migrating {
         };
         let before = self.noted.get(&id).cloned();
         let copied = before.as_ref().map_or(0, |before| before.progress.bytes);
-        self.pace.bytes += progress.bytes.saturating_sub(copied);
+        let more = progress.bytes.saturating_sub(copied);
         let mut noted = Noted {
             progress,
             at_ms: now_ms,
@@ -125,6 +125,7 @@ impl Migrating {
             noted.keys_per_s = per_s(noted.progress.keys, before.progress.keys);
             noted.bytes_per_s = per_s(noted.progress.bytes, before.progress.bytes);
         }
+        self.pace.bytes = self.pace.bytes.saturating_add(more);
         self.noted.insert(id, noted);
     }
 }

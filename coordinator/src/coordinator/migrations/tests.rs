@@ -423,3 +423,21 @@ fn attempts_are_bounded_wait_longer_each_time_and_keep_the_last_error() {
     );
     assert!(!row.will_retry);
 }
+
+#[test]
+fn what_is_copied_counts_once_and_however_much_it_is() {
+    let mut migrating = Migrating::default();
+    let progress = |bytes| Progress {
+        bytes,
+        ..Progress::default()
+    };
+    migrating.note(MigrationId(1), progress(100), 1_000);
+    migrating.note(MigrationId(1), progress(200), 1_000);
+    assert_eq!(migrating.pace.bytes, 100, "twice within a moment");
+    migrating.note(MigrationId(1), progress(200), 1_001);
+    assert_eq!(migrating.pace.bytes, 200);
+    for id in 2..4 {
+        migrating.note(MigrationId(id), progress(u64::MAX), 1_001);
+    }
+    assert_eq!(migrating.pace.bytes, u64::MAX);
+}
