@@ -12,8 +12,8 @@ use super::{Coordinators, OperatorError, json, say, text, units};
 use crate::cli::operator::placement::SetPlacement;
 use crate::cli::operator::{Asking, Look};
 
-/// Between two questions.
-const ASK_EVERY: Duration = Duration::from_millis(200);
+/// Between two questions, each of which has two whole plans made.
+const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// Shows the policy and where the table stands.
 pub(super) fn show(look: &Look) -> Result<ExitCode, OperatorError> {
