@@ -309,6 +309,14 @@ pub enum Command {
     },
     /// What a rebalance, a drain or another policy moves is given up, and what waits is dropped.
     CancelMoves,
+    /// As [`Command::PlanMoves`] of what the leader moves of its own accord: refused once an operator has decided
+    /// otherwise.
+    PlanOwn {
+        /// The moves.
+        moves: Vec<Move>,
+        /// The policy that is changed to; none: the one that holds is followed.
+        change: Option<Policy>,
+    },
 }
 
 /// The protocol that came with migrations.
@@ -339,7 +347,10 @@ impl Command {
             | Command::Drain { on: true, .. } => Some(MIGRATIONS),
             Command::RegisterStart { .. } => Some(STARTS),
             Command::MovesMax { .. } => Some(TURNS),
-            Command::SetPolicy { .. } | Command::CancelMoves => Some(POLICIES),
+            Command::SetPolicy { .. }
+            | Command::EndChange { .. }
+            | Command::CancelMoves
+            | Command::PlanOwn { .. } => Some(POLICIES),
             _ => None,
         }
     }

@@ -431,6 +431,7 @@ impl State {
             Command::SetPolicy { policy } => self.set_policy(*policy)?,
             Command::EndChange { policy } => self.end_change(*policy),
             Command::CancelMoves => self.cancel_moves(),
+            Command::PlanOwn { moves, change } => self.plan_own(moves, *change)?,
         };
         self.give_turns(&mut effects);
         if was_moving && !self.is_moving() {

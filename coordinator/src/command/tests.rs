@@ -70,3 +70,19 @@ fn a_rack_is_read_as_it_was_written() {
     let read: Addresses = postcard::from_bytes(&bytes).unwrap();
     assert_eq!((read.peer.as_str(), read.rack.as_str()), ("", ""));
 }
+
+#[test]
+fn what_came_with_policies_waits_for_the_last_member() {
+    let policy = Policy::Sticky;
+    let own = Command::PlanOwn {
+        moves: Vec::new(),
+        change: None,
+    };
+    let all = [
+        Command::SetPolicy { policy },
+        Command::EndChange { policy },
+        Command::CancelMoves,
+        own,
+    ];
+    assert!(all.iter().all(|command| command.needs() == Some(POLICIES)));
+}

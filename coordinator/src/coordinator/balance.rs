@@ -7,11 +7,11 @@ use ephesus_wal::Disk;
 use ephesus_wire::NodeId;
 use ephesus_wire::table::PartitionStatus;
 
-use super::planning::{Own, Planning};
+use super::planning::{Own, Planned, Planning};
 use super::{Action, Coordinator, Pending};
 use crate::command::Command;
 use crate::member::Input;
-use crate::migration::Purpose;
+use crate::migration::{AbortReason, Phase, Purpose};
 use crate::placement::Move;
 use crate::state::{Course, Member, MemberStatus, State};
 
@@ -52,7 +52,7 @@ pub(super) struct Calm {
     balanced: Option<u64>,
     /// When load was last looked at.
     looked_ms: Option<u64>,
-    /// The last step of a change of the policy, and when it was planned.
+    /// The last step of a change of the policy, and when it was planned or, later, seen to be under way.
     step: Option<(Vec<Move>, u64)>,
 }
 
@@ -99,12 +99,16 @@ impl Calm {
         true
     }
 
-    /// Whether the next step of a change is due: at once, unless all of the last one was in vain.
+    /// Whether the next step of a change is due: at once, unless all of the last one was in vain, or an operator has
+    /// cancelled a part of it.
     fn is_step_due(&mut self, state: &State, now_ms: u64) -> bool {
         let mut active = state.migrations().active.values();
         if active.any(|migration| migration.purpose == Purpose::Rebalance)
             || !state.retries().is_empty()
         {
+            if let Some((_, at_ms)) = &mut self.step {
+                *at_ms = now_ms;
+            }
             return false;
         }
         let Some((moves, at_ms)) = &self.step else {
@@ -113,10 +117,27 @@ impl Calm {
         let is_done = |one: &Move| state.place_of(one.partition) == Some(one.to);
         if moves.iter().any(is_done) {
             self.planned = 0;
-            return true;
+            let cancelled = cancelled(state);
+            let is_cancelled = |one: &Move| !is_done(one) && cancelled.contains(one);
+            if !moves.iter().any(is_cancelled) {
+                return true;
+            }
         }
         now_ms - at_ms >= self.wait_ms()
     }
+}
+
+/// What operators have cancelled of late.
+fn cancelled(state: &State) -> BTreeSet<Move> {
+    let ended = state.ended_migrations();
+    let cancelled = ended.filter(|(_, migration)| {
+        matches!(&migration.phase, Phase::Aborted(abort) if abort.reason == AbortReason::Cancelled)
+    });
+    let moves = cancelled.map(|(_, migration)| Move {
+        partition: migration.partition,
+        to: migration.target,
+    });
+    moves.collect()
 }
 
 /// Whether nothing is on its way: every member is live, every partition online.
@@ -205,21 +226,23 @@ impl<D: Disk> Coordinator<D> {
             && load.partitions.iter().all(Option::is_some)
     }
 
-    /// Plans what a leader has found to do; notes that there is nothing.
+    /// Plans what a leader has found to do; notes that there is nothing, or nothing while nodes are away.
     pub(super) fn move_by_itself(
         &mut self,
         own: Own,
-        mut moves: Vec<Move>,
+        Planned {
+            mut moves, left, ..
+        }: Planned,
         version: u64,
         inputs: &mut Vec<Input>,
     ) {
         let (state, now_ms) = (self.member.state(), self.now_ms);
         let calm = &mut self.migrating.calm;
-        let is_wanted = match own {
-            Own::Change(policy) => state.course() == Course::Changes && state.policy() == policy,
-            _ => state.course() == Course::Follows,
+        let change = match own {
+            Own::Change(policy) => Some(policy),
+            _ => None,
         };
-        if !is_wanted {
+        if !state.goes_on(change) {
             return;
         }
         if own == Own::Newcomers {
@@ -230,6 +253,11 @@ impl<D: Disk> Coordinator<D> {
             });
         }
         let command = match (moves.is_empty(), own) {
+            (true, Own::Change(_)) if left > 0 => {
+                calm.step = Some((moves, now_ms));
+                calm.planned += 1;
+                return;
+            }
             (true, Own::Change(policy)) => {
                 calm.step = None;
                 Command::EndChange { policy }
@@ -243,8 +271,7 @@ impl<D: Disk> Coordinator<D> {
                 if let Own::Change(_) = own {
                     calm.step = Some((moves.clone(), now_ms));
                 }
-                let purpose = Purpose::Rebalance;
-                Command::PlanMoves { moves, purpose }
+                Command::PlanOwn { moves, change }
             }
         };
         if state.check_known(&command).is_err() {

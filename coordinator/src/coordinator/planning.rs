@@ -4,10 +4,10 @@
 //! Coordinator -- Action::Plan(PlanJob) --> shell: PlanJob::run -- Event::Planned(PlanResult) --> Coordinator
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ephesus_wal::Disk;
-use ephesus_wire::NodeId;
+use ephesus_wire::{NodeId, PartitionId};
 
 use super::operator::Operation;
 use super::{Action, Coordinator, Pending};
@@ -16,7 +16,9 @@ use crate::member::{Input, Ticket};
 use crate::migration::Purpose;
 use crate::placement::by_load::{Loaded, by_load};
 use crate::placement::ring::Tokens;
-use crate::placement::{Move, Place, Planner, Policy, Request, Share, Spec};
+use crate::placement::{
+    Located, Move, Place, Planner, Policy, Request, Share, Spec, Unmet, rebalance,
+};
 use crate::report::Report;
 use crate::state::Scene;
 
@@ -57,6 +59,8 @@ pub struct PlanResult {
 pub(super) struct Planned {
     /// By partition.
     pub(super) moves: Vec<Move>,
+    /// So many partitions wait for nodes that are away.
+    pub(super) left: usize,
     pub(super) unmet: Vec<String>,
 }
 
@@ -112,6 +116,7 @@ impl PlanJob {
         let plan = by_load(&specs(&self.scene.able), loaded);
         Planned {
             moves: plan.moves,
+            left: 0,
             unmet: plan.unmet.iter().map(ToString::to_string).collect(),
         }
     }
@@ -131,20 +136,33 @@ impl PlanJob {
             current: &scene.current,
             moves_max: self.moves_max,
         });
-        let mut able: Vec<Place> = scene.able.iter().map(|(share, _)| share.place).collect();
-        able.sort_unstable();
-        let is_able = |place: &Place| able.binary_search(place).is_ok();
-        let from: BTreeMap<_, _> = scene
-            .current
-            .iter()
-            .map(|l| (l.partition, l.place))
-            .collect();
-        let mut moves = plan.moves(&scene.current);
-        moves.retain(|one| is_able(&one.to) && from.get(&one.partition).is_some_and(&is_able));
-        Planned {
-            moves,
-            unmet: plan.unmet.iter().map(ToString::to_string).collect(),
+        let able = scene.able.iter();
+        let able: BTreeMap<Place, u32> = able.map(|(s, _)| (s.place, s.weight)).collect();
+        let current = scene.current.iter();
+        let from: BTreeMap<_, _> = current.map(|l| (l.partition, l.place)).collect();
+        let weight = |one: &Move| able.get(from.get(&one.partition)?).copied();
+        let (mut moves, away): (Vec<Move>, Vec<Move>) = plan
+            .moves(&scene.current)
+            .into_iter()
+            .partition(|one| able.contains_key(&one.to) && weight(one).is_some());
+        // What is to be emptied does not wait for who may never come back.
+        let emptied = away.iter().filter(|one| weight(one) == Some(0));
+        let emptied = emptied.map(|one| one.partition).collect();
+        let elsewhere = elsewhere(scene, &moves, &emptied);
+        let mut unmet: Vec<String> = plan.unmet.iter().map(ToString::to_string).collect();
+        let mut left = away.len().saturating_sub(elsewhere.len());
+        if left > 0 {
+            unmet.push(Unmet::Away { partitions: left }.to_string());
         }
+        if keeps_owners(policy) {
+            // They are kept, as `unmet` says.
+            let all: BTreeSet<Place> = scene.all.iter().map(|(share, _)| share.place).collect();
+            let is_away = |place: &&Place| all.contains(place) && !able.contains_key(place);
+            left += from.values().filter(is_away).count();
+        }
+        moves.extend(elsewhere);
+        moves.sort_unstable();
+        Planned { moves, left, unmet }
     }
 }
 
@@ -157,6 +175,22 @@ fn specs(shares: &[(Share, String)]) -> Vec<Spec<'_>> {
     specs.collect()
 }
 
+/// Where partitions go that have to leave, and that the policy gives to places that are away: to those that can take
+/// them, by what these have once `moves` are made.
+fn elsewhere(scene: &Scene, moves: &[Move], partitions: &BTreeSet<PartitionId>) -> Vec<Move> {
+    if partitions.is_empty() {
+        return Vec::new();
+    }
+    let moves: BTreeMap<_, _> = moves.iter().map(|one| (one.partition, one.to)).collect();
+    let located = scene.current.iter().map(|located| Located {
+        place: *moves.get(&located.partition).unwrap_or(&located.place),
+        is_fixed: !partitions.contains(&located.partition),
+        ..*located
+    });
+    let shares: Vec<Share> = scene.able.iter().map(|(share, _)| *share).collect();
+    rebalance(&located.collect::<Vec<_>>(), &[], &shares)
+}
+
 impl<D: Disk> Coordinator<D> {
     /// Has plans made by these policies, one after another.
     pub(super) fn plan_by(
@@ -165,13 +199,10 @@ impl<D: Disk> Coordinator<D> {
         planning: Planning,
         actions: &mut Vec<Action>,
     ) {
-        // What is shown is the whole, and what is done a step.
-        let moves_max = match planning {
-            Planning::Placement(..) | Planning::Would(_) => usize::MAX,
-            _ => match self.state().moves_max() {
-                0 => usize::MAX,
-                moves => moves as usize,
-            },
+        // A change goes step by step; all else is planned as a whole, of which as much waits as has to.
+        let moves_max = match (&planning, self.state().moves_max()) {
+            (Planning::Own(Own::Change(_)), 1..) => self.state().moves_max() as usize,
+            _ => usize::MAX,
         };
         self.begin_plan(Basis::Policies(policies), moves_max, planning, actions);
     }
@@ -247,7 +278,7 @@ impl<D: Disk> Coordinator<D> {
         let first = plans.next().unwrap_or_default();
         match planning {
             Planning::Own(own) => {
-                self.move_by_itself(own, first.moves, result.version, inputs);
+                self.move_by_itself(own, first, result.version, inputs);
             }
             Planning::Rebalance(operation, of) => {
                 let mut moves = first.moves;

@@ -24,6 +24,12 @@ pub enum Unmet {
         /// Partitions.
         partitions: usize,
     },
+    /// They move when these nodes are back.
+    #[error("{partitions} partitions wait for nodes that are away")]
+    Away {
+        /// Partitions.
+        partitions: usize,
+    },
     /// The number of partitions never changes: fewer shards would do.
     #[error("{places} shards own nothing: there are fewer partitions than shards")]
     Idle {

@@ -7,6 +7,8 @@
 //!    +--[plan_moves]------- rests <--[cancel_moves] any
 //! ```
 //!
+//! `plan_moves` is what an operator wants; `plan_own`, what a leader wants by itself, is refused while it rests.
+//!
 //! While it changes, the leader plans one step after another until there is nothing to move. While it rests, nothing is
 //! moved unless somebody asks.
 
@@ -73,7 +75,7 @@ impl State {
 
     /// The table is what the policy says, as far as that can be.
     pub(super) fn end_change(&mut self, policy: Policy) -> Effects {
-        if self.course() == Course::Changes && self.policy() == policy {
+        if self.goes_on(Some(policy)) {
             self.placing.course = Course::Follows;
         }
         Effects::default()
@@ -89,7 +91,17 @@ impl State {
         effects
     }
 
-    /// Somebody wants moves again.
+    /// Whether what a leader has planned of its own accord is still to be: to change to this policy, or else to follow
+    /// the one that holds.
+    #[must_use]
+    pub fn goes_on(&self, change: Option<Policy>) -> bool {
+        match change {
+            Some(policy) => self.course() == Course::Changes && self.policy() == policy,
+            None => self.course() == Course::Follows,
+        }
+    }
+
+    /// An operator wants moves again.
     pub(super) fn end_rest(&mut self, purpose: Purpose) {
         if purpose == Purpose::Rebalance && self.course() == Course::Rests {
             self.placing.course = Course::Follows;

@@ -217,6 +217,9 @@ pub enum Refusal {
     /// Wait: as many others move as may at a time.
     #[error("the turn of migration {0} has not come")]
     NotItsTurn(MigrationId),
+    /// Plan again, if anything at all.
+    #[error("an operator has decided otherwise since this was planned")]
+    Overtaken,
 }
 
 /// Why bytes are no snapshot.

@@ -1,5 +1,7 @@
 use super::*;
-use crate::coordinator::migrations::tests::bed::{ask, beat, carry_out, cluster, state, step};
+use crate::coordinator::migrations::tests::bed::{
+    ask, beat, carry_out, cluster, join, planned, state, step,
+};
 use crate::coordinator::tests::{World, id};
 use crate::migration::Step;
 use crate::placement::Ring;
@@ -107,4 +109,128 @@ fn what_is_in_vain_is_tried_again_ever_more_rarely_until_it_is_cancelled() {
     beat(&mut world, 2, 60_000);
     assert_eq!(state(&world).migrations().last, last, "it rests");
     assert_eq!(show(&mut world, None).state, PlacementState::Rests);
+}
+
+fn set(world: &mut World, policy: Policy) {
+    let report = ask(world, Query::SetPlacement { policy });
+    assert_eq!(report, Report::PlacementSet);
+}
+
+/// Nodes that have the partitions where this policy says.
+fn placed(nodes: u8, policy: Policy) -> World {
+    let mut world = cluster(1, nodes);
+    set(&mut world, policy);
+    beat(&mut world, nodes, 400);
+    carry_out(&mut world, nodes);
+    beat(&mut world, nodes, 400);
+    assert_eq!(state(&world).course(), Course::Follows);
+    world
+}
+
+/// A node whose policy is cooperative-sticky, and another one that has come; three moves at a time.
+fn joined() -> World {
+    let mut world = placed(1, Policy::CooperativeSticky);
+    world.coordinators[0].moves_max = 3;
+    join(&mut world, 2);
+    beat(&mut world, 2, 400);
+    assert_eq!((state(&world).moves_max(), active(&world)), (3, 0));
+    world
+}
+
+#[test]
+fn what_operators_ask_of_cooperative_sticky_is_planned_as_a_whole() {
+    let mut world = joined();
+    let all = planned(ask(&mut world, Query::Rebalance { dry_run: false }));
+    assert_eq!(all.len(), 8);
+    while active(&world) > 0 {
+        carry_out(&mut world, 2);
+    }
+    let (node, on) = ("node-2".to_owned(), true);
+    let all = planned(ask(&mut world, Query::Drain { node, on }));
+    assert_eq!(all.len(), 8);
+}
+
+#[test]
+fn a_leader_that_balances_by_cooperative_sticky_plans_the_whole() {
+    let mut world = joined();
+    world.coordinators[0].auto_rebalance = Some(crate::coordinator::balance::Balance::Count);
+    beat(&mut world, 2, 11_000);
+    assert_eq!(active(&world), 8);
+}
+
+#[test]
+fn a_change_waits_for_nodes_that_are_away() {
+    let mut world = cluster(1, 3);
+    beat(&mut world, 2, 3_000);
+    set(&mut world, Policy::Ring(Ring::default()));
+    beat(&mut world, 2, 400);
+    carry_out(&mut world, 2);
+    beat(&mut world, 2, 1_000);
+    let shown = show(&mut world, None);
+    assert_eq!((shown.moves, shown.state), (0, PlacementState::Changes));
+    let unmet = shown.unmet.iter();
+    let away = unmet.filter(|unmet| unmet.contains("wait for nodes that are away"));
+    assert_eq!(away.count(), 1, "{:?}", shown.unmet);
+    join(&mut world, 3);
+    beat(&mut world, 3, 400);
+    let mut to = state(&world).migrations().active.values();
+    assert!(to.all(|migration| migration.target.node == id(3)));
+    assert!(active(&world) > 0);
+    carry_out(&mut world, 3);
+    beat(&mut world, 3, 400);
+    let shown = show(&mut world, None);
+    assert_eq!((shown.moves, shown.state), (0, PlacementState::Follows));
+}
+
+#[test]
+fn a_change_to_what_keeps_owners_waits_for_owners_that_are_away() {
+    let mut world = cluster(1, 3);
+    beat(&mut world, 3, 0);
+    let all = planned(ask(&mut world, Query::Rebalance { dry_run: false }));
+    assert!(!all.is_empty());
+    carry_out(&mut world, 3);
+    beat(&mut world, 2, 3_000);
+    set(&mut world, Policy::Sticky);
+    beat(&mut world, 2, 1_000);
+    assert_eq!(state(&world).course(), Course::Changes);
+    assert_eq!(active(&world), 0);
+    join(&mut world, 3);
+    beat(&mut world, 3, 1_000);
+    assert_eq!(state(&world).course(), Course::Follows);
+}
+
+#[test]
+fn a_node_is_emptied_while_others_are_away() {
+    for policy in [
+        Policy::Ring(Ring::default()),
+        Policy::Rendezvous(crate::placement::Rendezvous::default()),
+    ] {
+        let mut world = placed(3, policy);
+        beat(&mut world, 2, 3_000);
+        let owned = state(&world).owned(id(2)).count();
+        let (node, on) = ("node-2".to_owned(), true);
+        let all = planned(ask(&mut world, Query::Drain { node, on }));
+        assert_eq!(all.len(), owned, "{policy}");
+        assert!(all.iter().all(|row| row.to_node == "node-1"), "{all:?}");
+        carry_out(&mut world, 2);
+        assert_eq!(state(&world).owned(id(2)).count(), 0);
+    }
+}
+
+#[test]
+fn what_is_cancelled_by_itself_is_not_planned_again_at_once() {
+    let mut world = cluster(1, 2);
+    set(&mut world, Policy::Sticky);
+    beat(&mut world, 2, 400);
+    assert_eq!(active(&world), 8);
+    let id = state(&world).migrations().last.0;
+    ask(&mut world, Query::CancelMigration { id });
+    carry_out(&mut world, 2);
+    beat(&mut world, 2, 9_000);
+    assert_eq!(active(&world), 0);
+    beat(&mut world, 2, 2_000);
+    assert_eq!(active(&world), 1);
+    carry_out(&mut world, 2);
+    beat(&mut world, 2, 400);
+    assert_eq!(state(&world).course(), Course::Follows);
 }

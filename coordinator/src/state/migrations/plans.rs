@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ephesus_wire::{MigrationId, NodeId, PartitionId};
 
-use crate::migration::{AbortReason, Migration, Purpose};
-use crate::placement::{Move, Place};
+use crate::migration::{AbortReason, Migration, Phase, Purpose};
+use crate::placement::{Move, Place, Policy};
 use crate::state::{Effects, Refusal, Retry, State, is_up};
 
 impl State {
@@ -77,6 +77,22 @@ impl State {
 
     pub(in crate::state) fn plan_moves(&mut self, moves: &[Move], purpose: Purpose) -> Effects {
         self.end_rest(purpose);
+        self.plan_each(moves, purpose)
+    }
+
+    /// Plans what a leader moves of its own accord, unless an operator has decided otherwise.
+    pub(in crate::state) fn plan_own(
+        &mut self,
+        moves: &[Move],
+        change: Option<Policy>,
+    ) -> Result<Effects, Refusal> {
+        if !self.goes_on(change) {
+            return Err(Refusal::Overtaken);
+        }
+        Ok(self.plan_each(moves, Purpose::Rebalance))
+    }
+
+    fn plan_each(&mut self, moves: &[Move], purpose: Purpose) -> Effects {
         let mut moving = self.moving();
         let mut planned = BTreeSet::new();
         let mut effects = Effects::default();
@@ -178,7 +194,12 @@ impl State {
         let member = self.members.get(&node).ok_or(Refusal::Unknown(node))?;
         let mut effects = Effects::default();
         if !on {
-            self.migrations.draining.remove(&node);
+            if self.migrations.draining.remove(&node) {
+                let is_meant = |migration: &Migration| {
+                    migration.source.node == node && migration.phase == Phase::Waiting
+                };
+                self.abort_of(AbortReason::Cancelled, is_meant, &mut effects);
+            }
             return Ok(effects);
         }
         let mut others = self.members.iter();

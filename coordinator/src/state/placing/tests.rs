@@ -101,3 +101,50 @@ fn what_is_cancelled_rests_until_somebody_asks() {
     apply(&mut state, &plan(&[0], Purpose::Rebalance));
     assert_eq!(state.course(), Course::Follows);
 }
+
+fn own(partitions: &[u16], change: Option<Policy>) -> Command {
+    let Command::PlanMoves { moves, .. } = plan(partitions, Purpose::Rebalance) else {
+        panic!("moves");
+    };
+    Command::PlanOwn { moves, change }
+}
+
+#[test]
+fn what_a_leader_has_planned_before_an_operator_decided_otherwise_is_refused() {
+    let mut state = online();
+    let policy = Policy::Sticky;
+    apply(&mut state, &own(&[0], None));
+    apply(&mut state, &Command::SetPolicy { policy });
+    let overtaken = Err(Refusal::Overtaken);
+    assert_eq!(state.apply(&own(&[1], None)), overtaken);
+    let former = Some(Policy::Contiguous);
+    assert_eq!(state.apply(&own(&[1], former)), overtaken);
+    apply(&mut state, &own(&[1], Some(policy)));
+    apply(&mut state, &Command::CancelMoves);
+    for change in [None, Some(policy)] {
+        assert_eq!(state.apply(&own(&[2], change)), overtaken);
+    }
+    assert_eq!((state.course(), phases(&state)), (Course::Rests, vec![]));
+    apply(&mut state, &plan(&[2], Purpose::Rebalance));
+    assert_eq!(state.course(), Course::Follows);
+}
+
+#[test]
+fn what_waits_for_a_drain_ends_with_it() {
+    let mut state = online();
+    let drain = |on| Command::Drain { node: id(1), on };
+    apply(&mut state, &drain(true));
+    apply(&mut state, &plan(&[0, 1, 2, 3], Purpose::Rebalance));
+    let waits = Phase::Waiting;
+    let before = [Phase::Planned, Phase::Planned, waits.clone(), waits.clone()];
+    assert_eq!(phases(&state), before);
+    apply(&mut state, &drain(false));
+    assert_eq!(
+        phases(&state),
+        [Phase::Planned, Phase::Planned, waits],
+        "that of another node still waits"
+    );
+    apply(&mut state, &plan(&[2], Purpose::Rebalance));
+    apply(&mut state, &drain(false));
+    assert_eq!(phases(&state).len(), 4, "there was no drain to end");
+}
