@@ -10,6 +10,7 @@ use mlua::chunk::ChunkMode;
 use mlua::state::RawLua;
 use mlua::{Error, FromLuaMulti, Lua, LuaString, MultiValue, Table, Value, ffi};
 
+use super::functions::{BYTES_MAX, OVERHEAD_BYTES};
 use super::limits::{Limits, MEMORY_BYTES_MAX};
 use super::native::{self, Outcome, Shared, fault};
 use super::{Host, bits, cjson, cmsgpack, hex, number, replies, sha_of, structs, text};
@@ -89,6 +90,8 @@ pub(super) fn natives(lua: &Lua, limits: &Shared, host: &HostCell) -> mlua::Resu
     table.raw_set("null", cjson::NULL)?;
     table.raw_set("version", REDIS_VERSION)?;
     table.raw_set("version_number", version_number())?;
+    table.raw_set("function_bytes", OVERHEAD_BYTES)?;
+    table.raw_set("library_bytes_max", BYTES_MAX)?;
     let shared = Rc::clone(limits);
     table.raw_set("enter", lua.create_function(move |_, ()| shared.enter())?)?;
     let shared = Rc::clone(limits);

@@ -379,8 +379,8 @@ local redis = {
 local FLAGS = { ['no-writes'] = true, ['allow-oom'] = true, ['allow-stale'] = true, ['no-cluster'] = true,
   ['allow-cross-slot-keys'] = true }
 
--- Functions by name while a library is loaded, and in their order.
-local registered
+-- Functions by name while a library is loaded, and in their order; and the bytes that they are given to Rust with.
+local registered, registered_bytes
 
 local function is_text(value) return type(value) == 'string' or type(value) == 'number' end
 
@@ -453,6 +453,10 @@ local function register_function(...)
   -- FCALL finds them in any case.
   local folded = lowered(name)
   if registered[folded] then raised('ERR Function already exists in the library') end
+  registered_bytes = registered_bytes + native.function_bytes + #name + #(description or '')
+  if registered_bytes > native.library_bytes_max then
+    raised('ERR the functions of a library take more than ' .. native.library_bytes_max .. ' bytes')
+  end
   local entry = { name = name, callback = callback, description = description, flags = flags or {} }
   registered[folded] = entry
   registered[#registered + 1] = entry
@@ -552,7 +556,7 @@ return function(script) return xpcall(script, on_error) end,
     return xpcall(function() return f(keys, arguments) end, on_error)
   end,
   function(library)
-    registered = {}
+    registered, registered_bytes = {}, 0
     show(of_loading)
     local ok, e = pcall(library)
     show(globals)

@@ -233,7 +233,9 @@ impl State {
                     .collect();
                 all.map_err(|_| NotLoaded::Stopped(Stop::Memory))
             }
-            Ok((_, Value::String(text))) => Err(NotLoaded::Registering(text.to_string_lossy())),
+            Ok((_, Value::String(text))) => {
+                Err(NotLoaded::Registering(one_line(&text.to_string_lossy())))
+            }
             Err(error) if !is_memory(&error) => Err(NotLoaded::Registering(first_text(&error))),
             _ => Err(NotLoaded::Stopped(Stop::Memory)),
         }
@@ -381,6 +383,16 @@ pub fn is_memory(error: &Error) -> bool {
     }
 }
 
+/// What is told of an error at most.
+const TOLD_CHARS_MAX: usize = 1024;
+
+/// A text as a part of an error's reply, which is one line.
+fn one_line(text: &str) -> String {
+    let is_end = |c| matches!(c, '\r' | '\n');
+    let chars = text.chars().take(TOLD_CHARS_MAX);
+    chars.map(|c| if is_end(c) { ' ' } else { c }).collect()
+}
+
 /// The first line of an error.
 pub fn first_text(error: &Error) -> String {
     let text = match error {
@@ -388,5 +400,5 @@ pub fn first_text(error: &Error) -> String {
         Error::CallbackError { cause, .. } => first_text(cause),
         other => other.to_string(),
     };
-    text.lines().next().unwrap_or_default().to_owned()
+    one_line(text.lines().next().unwrap_or_default())
 }

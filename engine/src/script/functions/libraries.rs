@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{FunctionError, thread};
+use super::{FunctionError, LOADED_BYTES_MAX, thread};
 use crate::command::error::Quoted;
 use crate::script::Flags;
 
@@ -13,7 +13,7 @@ use crate::script::Flags;
 pub const BYTES_MAX: usize = 8 << 20;
 
 /// What a library and a function count beside their texts.
-const OVERHEAD_BYTES: usize = 256;
+pub const OVERHEAD_BYTES: usize = 256;
 
 /// A function as FUNCTION LIST tells of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,15 +29,23 @@ pub struct FunctionLibrary {
     name: Box<[u8]>,
     text: Box<[u8]>,
     functions: Vec<FunctionInfo>,
+    /// Memory of a state that it takes once it is loaded.
+    loaded_bytes: usize,
 }
 
 impl FunctionLibrary {
     #[must_use]
-    pub(super) fn new(name: Box<[u8]>, text: Box<[u8]>, functions: Vec<FunctionInfo>) -> Self {
+    pub(super) fn new(
+        name: Box<[u8]>,
+        text: Box<[u8]>,
+        functions: Vec<FunctionInfo>,
+        loaded_bytes: usize,
+    ) -> Self {
         FunctionLibrary {
             name,
             text,
             functions,
+            loaded_bytes,
         }
     }
 
@@ -117,6 +125,18 @@ impl Libraries {
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Looks whether a state has room for all of them.
+    ///
+    /// # Errors
+    /// [`FunctionError::TooLarge`].
+    pub(super) fn check_loaded(&self) -> Result<(), FunctionError> {
+        let loaded = self.by_name.values().map(|library| library.loaded_bytes);
+        match loaded.sum::<usize>() {
+            ..=LOADED_BYTES_MAX => Ok(()),
+            _ => Err(FunctionError::TooLarge(LOADED_BYTES_MAX)),
+        }
     }
 
     /// The library that has registered a function.

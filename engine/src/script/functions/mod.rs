@@ -32,7 +32,7 @@ use crate::command::error::ClientError;
 pub use error::FunctionError;
 pub use file::{FunctionsFileError, check};
 use libraries::folded;
-pub use libraries::{BYTES_MAX, FunctionLibrary, Libraries, SharedLibraries};
+pub use libraries::{BYTES_MAX, FunctionLibrary, Libraries, OVERHEAD_BYTES, SharedLibraries};
 pub use list::{write_list, write_stats};
 pub use payload::{Policy, write as dump};
 pub use thread::{Asked, Change, FunctionsThread};
@@ -40,7 +40,8 @@ pub use thread::{Asked, Change, FunctionsThread};
 /// How long a library may take to register its functions, as in Redis.
 const LOAD_TIME_MAX: Duration = Duration::from_millis(500);
 
-/// Memory of a state in which only one library was loaded: two such fit a state, with room to work.
+/// Memory of a state that all libraries of a node together may take once they are loaded: as much is left for what they
+/// keep, until a state is given up for another one.
 const LOADED_BYTES_MAX: usize = MEMORY_BYTES_MAX / 4;
 
 /// The functions of one shard.

@@ -8,7 +8,7 @@
 //! Strings and lengths are those of [`crate::keyspace::dump`].
 
 use super::FunctionError;
-use super::libraries::{BYTES_MAX, Libraries};
+use super::libraries::{BYTES_MAX, Libraries, OVERHEAD_BYTES};
 use crate::command::error::ClientError;
 use crate::keyspace::dump;
 
@@ -67,7 +67,7 @@ pub fn read(payload: &[u8]) -> Result<Vec<Vec<u8>>, ClientError> {
             _ => return Err(FunctionError::PayloadType.into()),
         };
         let text = text.map_err(|_| FunctionError::Payload)?;
-        bytes += text.len();
+        bytes += OVERHEAD_BYTES + text.len();
         if bytes > BYTES_MAX {
             return Err(FunctionError::TooLarge(BYTES_MAX).into());
         }

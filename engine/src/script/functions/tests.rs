@@ -18,6 +18,7 @@ fn library(name: &str, functions: &[&str]) -> Arc<FunctionLibrary> {
         name.as_bytes().into(),
         text.into_bytes().into(),
         functions.collect(),
+        0,
     );
     Arc::new(library)
 }
@@ -144,6 +145,77 @@ fn payloads_do_not_unpack_to_more_than_there_may_be() {
     crate::keyspace::dump::write_footer(&mut body);
     let too_large = FunctionError::TooLarge(BYTES_MAX);
     assert_eq!(payload::read(&body), Err(too_large.into()));
+}
+
+/// Texts of no bytes, of which there are many.
+#[test]
+fn payloads_of_many_texts_are_refused() {
+    let mut body = b"\xF5\x00".repeat(BYTES_MAX / OVERHEAD_BYTES + 1);
+    crate::keyspace::dump::write_footer(&mut body);
+    let too_large = FunctionError::TooLarge(BYTES_MAX);
+    assert_eq!(payload::read(&body), Err(too_large.into()));
+}
+
+/// A few lines that register a long description over and over.
+#[test]
+fn descriptions_are_counted_before_they_are_copied() {
+    let text = b"#!lua name=a
+        local text = ('x'):rep(2^20)
+        local function none() end
+        local function more(n)
+          redis.register_function{function_name='f' .. n, callback=none, description=text}
+          if n < 20000 then return more(n + 1) end
+        end
+        more(1)";
+    let error = trial::libraries_of(&[text.to_vec()], LOAD_TIME_MAX).map(drop);
+    let error = error.expect_err("too many bytes").to_string();
+    assert!(error.contains("take more than 8388608 bytes"), "{error}");
+}
+
+#[test]
+fn errors_of_libraries_are_one_line_of_some_length() {
+    for code in [
+        "local y = redis['a\\r\\n+INJECTED']",
+        "local y = 'a\\\n+INJECTED' x",
+        "x 'a\r+INJECTED'",
+        "local y = redis[('x'):rep(2^20)]",
+    ] {
+        let text = format!("#!lua name=a\n{code}").into_bytes();
+        let error = trial::libraries_of(&[text], LOAD_TIME_MAX).map(drop);
+        let error = error.expect_err(code).to_string();
+        assert!(
+            !error.contains(['\r', '\n']) && error.len() < 2048,
+            "{error}"
+        );
+    }
+}
+
+/// Libraries that fit singly, and would have every state given up again and again if all were loaded.
+#[test]
+fn libraries_that_do_not_fit_a_state_together_are_refused() {
+    let text = |name: &str, bytes: usize| {
+        let code = format!(
+            "#!lua name={name}\nlocal s = ('x'):rep({bytes}) redis.register_function('{name}', function() return #s end)"
+        );
+        code.into_bytes()
+    };
+    let half = 7 << 20;
+    let fit = [text("a", half), text("b", half)];
+    let fit = trial::libraries_of(&fit, LOAD_TIME_MAX).expect("libraries");
+    assert_eq!(fit.check_loaded(), Ok(()));
+    let too_large = FunctionError::TooLarge(LOADED_BYTES_MAX);
+    let three = [text("a", half), text("b", half), text("c", half)];
+    let three = trial::libraries_of(&three, LOAD_TIME_MAX).expect("libraries");
+    assert_eq!(three.check_loaded(), Err(too_large));
+    // Those that fit stay loaded.
+    let (queue, _asked) = flume::bounded(1);
+    let shared = SharedLibraries::new(fit, queue);
+    let mut functions = Functions::default();
+    for name in [b"a", b"b", b"a"] {
+        assert!(functions.find(&shared, name, LOAD_TIME_MAX).is_ok());
+        assert!(functions.state.as_mut().is_some_and(|state| state.settle()));
+    }
+    assert_eq!(functions.loaded.len(), 2);
 }
 
 #[test]

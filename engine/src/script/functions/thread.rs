@@ -115,6 +115,9 @@ fn carry_out(
     }
     let is_done = |name: &[u8], text: &[u8]| repeated.is_done(shard, &newest, name, Some(text));
     let Changed { libraries, names } = changed(&newest, &asked.change, is_done)?;
+    if !names.is_empty() && !matches!(asked.change, Change::Delete(_)) {
+        libraries.check_loaded()?;
+    }
     libraries.save(dir).map_err(|error| {
         tracing::error!(%error, "the libraries were not written");
         FunctionError::NotSaved

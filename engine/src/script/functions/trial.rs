@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::libraries::{Clash, FunctionInfo, Libraries};
-use super::{FunctionError, FunctionLibrary, LOADED_BYTES_MAX, header, not_loaded};
+use super::{FunctionError, FunctionLibrary, header, not_loaded};
 use crate::command::error::ClientError;
 use crate::script::library::SCRIPT_BYTES_MAX;
 use crate::script::new_state;
@@ -23,21 +23,26 @@ pub fn library_of(
         return Err(ClientError::ArgumentTooLong("a library", SCRIPT_BYTES_MAX));
     }
     let mut state = new_state(Purpose::Functions)?;
+    let before = state.live_bytes();
     let registered = state
         .load(header::code_of(text), time_max)
         .map_err(not_loaded)?;
     if registered.is_empty() {
         return Err(FunctionError::NoFunctions.into());
     }
-    if state.live_bytes() > LOADED_BYTES_MAX {
-        return Err(ClientError::ScriptMemory(LOADED_BYTES_MAX));
-    }
+    let loaded_bytes = state.live_bytes().saturating_sub(before);
     let functions = registered.into_iter().map(|function| FunctionInfo {
         name: function.name,
         description: function.description,
         flags: function.flags,
     });
-    Ok(FunctionLibrary::new(name, text.into(), functions.collect()))
+    let functions = functions.collect();
+    Ok(FunctionLibrary::new(
+        name,
+        text.into(),
+        functions,
+        loaded_bytes,
+    ))
 }
 
 /// The libraries of many texts, for all of which there is so much time.

@@ -479,7 +479,7 @@ redis.register_function('other_key', function(keys) return redis.call('get', 'ot
         ("local s = ('x'):rep(2^26)", "memory"),
         (
             "local s = ('x'):rep(2^25) redis.register_function('f', function() return s end)",
-            "memory",
+            "together would take more",
         ),
     ] {
         let text = format!("#!lua name=b\n{code}");
@@ -491,6 +491,14 @@ redis.register_function('other_key', function(keys) return redis.call('get', 'ot
         let error = reply.error().unwrap_or_default();
         assert!(error.contains(says), "{code}: {reply:?}");
     }
+    // What is told of it is one reply.
+    let broken = "#!lua name=b\nlocal y = redis['a\\r\\n+INJECTED']";
+    let reply = client.call(&["FUNCTION", "LOAD", broken]);
+    assert!(
+        reply
+            .error()
+            .is_some_and(|error| error.contains("+INJECTED"))
+    );
     // Nor may all together.
     let comment = "x".repeat(1 << 19);
     let loaded = (0..20)

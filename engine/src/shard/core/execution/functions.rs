@@ -1,7 +1,7 @@
 //! FUNCTION: what it tells, and what it has a thread change.
 
 use ephesus_wire::Lsn;
-use ephesus_wire::resp::reply::{self, Protocol};
+use ephesus_wire::resp::reply;
 
 use crate::command::error::{ClientError, Quoted};
 use crate::command::parse::{ArgList, Request};
@@ -111,17 +111,22 @@ impl Core {
     /// What is wrong with the request.
     pub(crate) fn about_functions(
         &mut self,
+        connection: &mut Connection,
         cmd: Cmd,
-        protocol: Protocol,
         request: &Request<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), ClientError> {
+        let protocol = connection.protocol;
         let libraries = self.node.functions.newest();
         match cmd {
             Cmd::FunctionStats => write_stats(out, protocol, &libraries),
             Cmd::FunctionKill => return Err(ClientError::NotBusy),
             _ => {
                 self.keyspace.room.take(libraries.held_bytes())?;
+                // Every name may be compared with a pattern, and every byte is copied and summed.
+                let patterns = (2..request.len()).map(|at| request.arg(at).len());
+                let compared = libraries.counts().0.saturating_mul(patterns.sum());
+                connection.note_executed(libraries.held_bytes().saturating_add(compared));
                 match cmd {
                     Cmd::FunctionList => write_list(out, protocol, request, &libraries)?,
                     _ => reply::bulk(out, &functions::dump(&libraries)),

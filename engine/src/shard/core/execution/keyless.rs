@@ -289,7 +289,7 @@ impl Core {
                 self.about_scripts(spec.cmd, request, out)?;
             }
             Cmd::FunctionList | Cmd::FunctionStats | Cmd::FunctionDump | Cmd::FunctionKill => {
-                self.about_functions(spec.cmd, protocol, request, out)?;
+                self.about_functions(connection, spec.cmd, request, out)?;
             }
             _ => self.about_server_seldom(connection, spec, request, out)?,
         }
