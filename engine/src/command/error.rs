@@ -65,7 +65,13 @@ pub enum ClientError {
     /// Arguments that do not follow the command's grammar.
     #[error("ERR syntax error")]
     Syntax,
-    /// CLUSTER SLOT-STATS of a slot that there is none of.
+    /// HOTKEYS of what cannot be, or not now.
+    #[error("ERR {0}")]
+    Hotkeys(&'static str),
+    /// HOTKEYS of a slot that another node or shard has.
+    #[error("ERR slot {0} not handled by this node")]
+    HotkeysSlot(u16),
+    /// CLUSTER SLOT-STATS, or HOTKEYS, of a slot that there is none of.
     #[error("ERR Invalid or out of range slot")]
     SlotRange,
     /// CLUSTER SLOT-STATS of a range that ends before it begins.

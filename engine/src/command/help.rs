@@ -264,13 +264,29 @@ const SLOWLOG: Lines = &[
     "    Prints this help.",
 ];
 
+const HOTKEYS: Lines = &[
+    "HOTKEYS <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "START METRICS <count> [CPU] [NET] [COUNT <k>] [DURATION <seconds>] [SAMPLE <ratio>]",
+    "      [SLOTS <count> <slot> [<slot> ...]]",
+    "    Begin to look at the keys that are used.",
+    "STOP",
+    "    End that, and keep what was found.",
+    "GET",
+    "    Return what was found.",
+    "RESET",
+    "    Forget what was found.",
+    "HELP",
+    "    Print this help.",
+];
+
 const OBJECT: Lines = &[
     "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
     "ENCODING <key>",
     "    Return the kind of internal representation used in order to store the value",
     "    associated with a <key>.",
     "FREQ <key>",
-    "    Return an error: the access frequency is not tracked.",
+    "    Return the access frequency index of the <key>. The returned integer is",
+    "    proportional to the logarithm of the recent access frequency of the key.",
     "IDLETIME <key>",
     "    Return an error: the idle time is not tracked.",
     "REFCOUNT <key>",
@@ -324,6 +340,7 @@ pub fn lines(cmd: Cmd) -> Option<Lines> {
         Cmd::ObjectHelp => OBJECT,
         Cmd::ScriptHelp => SCRIPT,
         Cmd::SlowlogHelp => SLOWLOG,
+        Cmd::HotkeysHelp => HOTKEYS,
         Cmd::PubsubHelp => PUBSUB,
         _ => return None,
     })
@@ -346,7 +363,7 @@ mod tests {
     fn help_is_a_list_of_statuses() {
         let mut out = Vec::new();
         write(&mut out, lines(Cmd::ObjectHelp).expect("text"));
-        assert!(out.starts_with(b"*13\r\n+OBJECT <subcommand> "), "{out:?}");
+        assert!(out.starts_with(b"*14\r\n+OBJECT <subcommand> "), "{out:?}");
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub mod config;
 pub mod info;
 
 pub mod help;
+pub mod hotkeys;
 
 pub mod latency;
 

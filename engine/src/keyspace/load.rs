@@ -72,6 +72,10 @@ impl Keyspace {
             if self.hot.is_due() {
                 self.count_hot(spec, args.arg(spec.first_key_at()));
             }
+            if self.tracking.is_some() {
+                let key = args.arg(spec.first_key_at());
+                self.look_at_use(slot, key, (bytes_in + bytes_out) as u64);
+            }
             return self.note_use_of(slot, bytes_in as u64, bytes_out as u64);
         }
         self.note_use_of_many(spec, args, (bytes_in, bytes_out));
@@ -94,6 +98,9 @@ impl Keyspace {
             }
             let bytes_in = bytes_in / count + std::mem::take(&mut more_in);
             let bytes_out = bytes_out / count + std::mem::take(&mut more_out);
+            if self.tracking.is_some() {
+                self.look_at_use(slot_of(key), key, bytes_in + bytes_out);
+            }
             self.note_use_of(slot_of(key), bytes_in, bytes_out);
         }
     }
@@ -108,6 +115,17 @@ impl Keyspace {
             | Cmd::ObjectRefcount
             | Cmd::MemoryUsage => self.hot.wait(),
             _ => self.hot.count(self.hasher.hash(key), key),
+        }
+    }
+
+    /// Has HOTKEYS look at the use of a key.
+    #[cold]
+    fn look_at_use(&mut self, slot: Slot, key: &[u8], bytes: u64) {
+        let (hash, now_ms) = (self.hasher.hash(key), self.now_ms);
+        if let Some(tracking) = &mut self.tracking
+            && tracking.is_active(now_ms)
+        {
+            tracking.note((slot, hash, key), bytes);
         }
     }
 
@@ -223,6 +241,11 @@ impl Keyspace {
         let each = nanos / self.uses.untimed.max(1);
         self.uses.untimed = 0;
         self.uses.nanos += nanos;
+        if let Some(tracking) = &mut self.tracking
+            && tracking.is_active(self.now_ms)
+        {
+            tracking.note_time(nanos, each);
+        }
         for id in self.uses.touched.drain(..) {
             let place = self.partitions.get_mut(usize::from(id.0));
             if let Some(copy) = place.and_then(Option::as_deref_mut) {

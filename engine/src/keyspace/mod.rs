@@ -52,6 +52,7 @@ use atomic::Atomic;
 use databases::Counted;
 use events::{Change, Events};
 use hot::HotKeys;
+use hot::tracking::Tracking;
 use large_replies::ReplyRoom;
 use last_writes::LastWrites;
 use lifetimes::Lifetimes;
@@ -154,6 +155,8 @@ pub struct Keyspace {
     work: usize,
     uses: Uses,
     pub hot: HotKeys,
+    /// What HOTKEYS looks at.
+    pub tracking: Option<Box<Tracking>>,
     pub(crate) planted: Planted,
 }
 
@@ -216,6 +219,7 @@ impl Keyspace {
             work: 0,
             uses: Uses::default(),
             hot: HotKeys::new(seed),
+            tracking: None,
             planted: Planted::default(),
         }
     }

@@ -32,6 +32,19 @@ pub fn thread_cpu() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// Processor time of the calling thread so far, ms: user, system.
+#[must_use]
+pub fn thread_cpu_ms() -> [u64; 2] {
+    // SAFETY: `rusage` is plain data that the call fills.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
+        usage
+    };
+    [usage.ru_utime, usage.ru_stime]
+        .map(|time| time.tv_sec as u64 * 1000 + time.tv_usec as u64 / 1000)
+}
+
 /// Kernel name, release and machine.
 #[must_use]
 pub fn os() -> String {

@@ -1,5 +1,6 @@
 //! Load is seen: by partition and shard, by operators.
 
+mod hotkeys;
 mod slot_stats;
 
 use std::time::{Duration, Instant};

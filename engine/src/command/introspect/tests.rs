@@ -8,7 +8,7 @@ use super::*;
 const REDIS: &str = include_str!("redis-7.0.txt");
 
 /// Commands newer than that server.
-const NEWER: [&str; 8] = [
+const NEWER: [&str; 14] = [
     "client|no-touch",
     "delifeq",
     "waitaof",
@@ -17,6 +17,12 @@ const NEWER: [&str; 8] = [
     "cluster|getslotmigrations",
     "cluster|migrateslots",
     "cluster|slot-stats",
+    "hotkeys",
+    "hotkeys|get",
+    "hotkeys|help",
+    "hotkeys|reset",
+    "hotkeys|start",
+    "hotkeys|stop",
 ];
 
 fn answer(request: &str, protocol: Protocol) -> Result<Vec<u8>, String> {
@@ -231,7 +237,7 @@ fn lists_are_filtered() {
          client|list,client|kill,client|pause,client|unpause,client|no-evict,client|unblock,config|get,config|set,\
          config|resetstat,config|rewrite,acl|deluser,acl|dryrun,acl|getuser,acl|list,acl|load,acl|log,\
          acl|save,acl|setuser,acl|users,\
-         slowlog|get,slowlog|len,slowlog|reset,latency|histogram,latency|latest,latency|history,latency|reset,\
+         slowlog|get,slowlog|len,slowlog|reset,hotkeys|start,hotkeys|stop,hotkeys|get,hotkeys|reset,latency|histogram,latency|latest,latency|history,latency|reset,\
          latency|doctor,latency|graph,module|list,module|load,module|loadex,module|unload,cluster|migrateslots,cluster|getslotmigrations,cluster|cancelslotmigrations"
     );
     for request in [

@@ -4,6 +4,7 @@
 //! halved with them.
 
 mod sketch;
+pub mod tracking;
 
 pub use sketch::{Key, Sketch};
 
@@ -68,7 +69,7 @@ impl HotKeys {
     /// Counts the use of a key, of which it was said that it has to be.
     #[cold]
     pub fn count(&mut self, hash: u64, key: &[u8]) {
-        self.left = self.rng.between(1, 2 * USES_PER_SAMPLE - 1);
+        self.left = self.rng.between(1, 2 * USES_PER_SAMPLE);
         self.sketch.add(hash, key, 1);
     }
 

@@ -297,6 +297,10 @@ pub(crate) fn covers_shards(cmd: Cmd) -> bool {
             | Cmd::PubsubShardnumsub
             | Cmd::ClusterCountkeysinslot
             | Cmd::ClusterSlotStats
+            | Cmd::HotkeysStart
+            | Cmd::HotkeysStop
+            | Cmd::HotkeysGet
+            | Cmd::HotkeysReset
             | Cmd::ClusterGetkeysinslot
     )
 }
@@ -323,5 +327,9 @@ pub(crate) fn needs_lease(cmd: Cmd) -> bool {
             | Cmd::PubsubNumpat
             | Cmd::PubsubShardchannels
             | Cmd::PubsubShardnumsub
+            | Cmd::HotkeysStart
+            | Cmd::HotkeysStop
+            | Cmd::HotkeysGet
+            | Cmd::HotkeysReset
     )
 }

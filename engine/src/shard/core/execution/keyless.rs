@@ -430,6 +430,9 @@ impl Core {
                 let slot = parse::count_keys_in_slot(request)?;
                 return self.begin_walk(asker, WalkFilter::CountInSlot(slot));
             }
+            Cmd::HotkeysStart | Cmd::HotkeysStop | Cmd::HotkeysGet | Cmd::HotkeysReset => {
+                self.hotkeys_here(asker, scope, spec.cmd, request)?;
+            }
             Cmd::ClusterSlotStats => {
                 let asked = SlotStats::parse(request, self.keyspace.counts_slots())?;
                 let is_part = match scope {
@@ -612,6 +615,11 @@ impl Core {
                 WaitAof::parse(request)?;
                 (everyone, Some(Combine::Acknowledged))
             }
+            Cmd::HotkeysStart | Cmd::HotkeysStop | Cmd::HotkeysReset => {
+                self.check_hotkeys(spec.cmd, Scope::Node, request)?;
+                (everyone, Some(Combine::AllOk))
+            }
+            Cmd::HotkeysGet => (everyone, Some(Combine::HotKeys)),
             Cmd::ClusterSlotStats => {
                 let counts_use = self.keyspace.counts_slots();
                 let asked = SlotStats::parse(request, counts_use)?;

@@ -4,6 +4,7 @@ pub(crate) mod batch;
 pub(crate) mod clients;
 pub(crate) mod debug;
 pub(crate) mod functions;
+pub(crate) mod hotkeys;
 pub(crate) mod keyed;
 pub(crate) mod keyless;
 pub(crate) mod migrate;
@@ -58,6 +59,7 @@ pub(crate) struct Execution {
     /// Executed in this turn.
     pub commands: u64,
     pub timing: Timing,
+    pub before_tracking: hotkeys::Before,
 }
 
 impl Execution {
@@ -80,6 +82,7 @@ impl Execution {
             scripts: None,
             commands: 0,
             timing: Timing::default(),
+            before_tracking: hotkeys::Before::default(),
         }
     }
 }

@@ -7,6 +7,7 @@ use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::resp::request;
 
 use crate::command::error::ClientError;
+use crate::command::hotkeys::Found;
 use crate::command::slot_stats::{self, SlotRow, SlotStats};
 use crate::shard::core::execution::saves::write_acknowledged;
 
@@ -37,6 +38,8 @@ pub enum Combine {
     FirstFound(usize),
     /// CLUSTER SLOT-STATS, and whether anything but keys is counted.
     SlotStats(SlotStats, bool),
+    /// HOTKEYS GET: what was found in each, unless it is null.
+    HotKeys,
     /// MGET: for every part, where its elements belong.
     Interleave(Vec<Vec<u32>>),
 }
@@ -244,6 +247,15 @@ impl Gather {
                 rows.dedup_by_key(|row| row.slot);
                 asked.arrange(&mut rows);
                 slot_stats::write(&mut out, self.protocol, &rows, *counts_use);
+            }
+            Combine::HotKeys => {
+                let of_shards = parts.iter().filter(|part| part.starts_with(b"*"));
+                let found = of_shards
+                    .filter_map(|part| Found::read_part(Elements(after_line(part)).map(text)));
+                match Found::join(found) {
+                    Some(found) => found.write(&mut out, self.protocol),
+                    None => reply::null(&mut out, self.protocol),
+                }
             }
             Combine::First => {
                 if let Some(part) = parts.first() {
