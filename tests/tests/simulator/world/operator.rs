@@ -1,6 +1,7 @@
 //! What the operator of a world asks, and does about troubles.
 
 use ephesus_coordinator::coordinator::{Event, SessionId};
+use ephesus_coordinator::placement::Policy;
 use ephesus_coordinator::protocol::Request;
 use ephesus_coordinator::report::{Query, Report};
 use ephesus_coordinator::state::{MemberStatus, Refusal, Speaker};
@@ -110,7 +111,7 @@ impl World {
             let node = world.rng.below(world.nodes.len() as u64) as usize;
             world.nodes[node].name.clone()
         };
-        let query = match self.rng.below(12) {
+        let query = match self.rng.below(14) {
             0 | 1 => Query::Rebalance { dry_run: false },
             2..=4 => Query::Move {
                 partition: self.rng.below(self.shape.options.partitions.into()) as u16,
@@ -125,6 +126,15 @@ impl World {
                 id: 1 + self.rng.below(60),
             },
             7 => Query::Migrations,
+            8 => {
+                let all = Policy::all();
+                let chosen = self.rng.below(all.len() as u64) as usize;
+                Query::SetPlacement {
+                    policy: all[chosen],
+                }
+            }
+            9 if self.rng.one_in(2) => Query::CancelPlacement,
+            9 => Query::Placement { policy: None },
             _ => return,
         };
         self.ask(coordinator, query);
