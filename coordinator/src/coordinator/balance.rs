@@ -271,7 +271,16 @@ impl<D: Disk> Coordinator<D> {
                 if let Own::Change(_) = own {
                     calm.step = Some((moves.clone(), now_ms));
                 }
-                Command::PlanOwn { moves, change }
+                let own = Command::PlanOwn {
+                    moves: moves.clone(),
+                    change,
+                };
+                let purpose = Purpose::Rebalance;
+                // Where some do not know it nobody can have cancelled anything.
+                match state.check_known(&own) {
+                    Ok(()) => own,
+                    Err(_) => Command::PlanMoves { moves, purpose },
+                }
             }
         };
         if state.check_known(&command).is_err() {

@@ -86,7 +86,10 @@ fn wait(coordinators: &Coordinators, policy: Policy) -> Result<ExitCode, Operato
             ));
             return Ok(ExitCode::SUCCESS);
         }
-        let left = format!("{under_way} under way, {waiting} waiting, {moves} to come");
+        let mut left = format!("{under_way} under way, {waiting} waiting, {moves} to come");
+        for unmet in &report.unmet {
+            left += &format!("\nnot met: {unmet}");
+        }
         if last.as_ref() != Some(&left) {
             eprintln!("{left}");
             last = Some(left);

@@ -199,6 +199,12 @@ impl State {
                     migration.source.node == node && migration.phase == Phase::Waiting
                 };
                 self.abort_of(AbortReason::Cancelled, is_meant, &mut effects);
+                // Members of a release that leaves them would disagree: there are none once a leader has said this.
+                if self.moves_max() > 0 {
+                    let owned: BTreeSet<PartitionId> = self.owned(node).collect();
+                    let retries = &mut self.migrations.retries;
+                    retries.retain(|_, retry| !owned.contains(&retry.partition));
+                }
             }
             return Ok(effects);
         }

@@ -1,7 +1,7 @@
-use ephesus_wire::{PartitionId, ShardId};
+use ephesus_wire::{MigrationId, PartitionId, ShardId};
 
 use crate::command::Command;
-use crate::migration::{Phase, Purpose};
+use crate::migration::{Abort, AbortReason, Phase, Purpose};
 use crate::placement::{BoundedRing, Move, Place, Policy, Ring};
 use crate::state::tests::{hosting, id, three_nodes};
 use crate::state::{Course, Refusal, State};
@@ -147,4 +147,21 @@ fn what_waits_for_a_drain_ends_with_it() {
     apply(&mut state, &plan(&[2], Purpose::Rebalance));
     apply(&mut state, &drain(false));
     assert_eq!(phases(&state).len(), 4, "there was no drain to end");
+    apply(&mut state, &drain(true));
+    let abort = Abort {
+        reason: AbortReason::Target,
+        text: String::new(),
+    };
+    for id in [1, 4].map(MigrationId) {
+        let abort = abort.clone();
+        apply(&mut state, &Command::AbortMigration { id, abort });
+    }
+    assert_eq!(state.retries().len(), 2);
+    apply(&mut state, &drain(false));
+    let left: Vec<_> = state.retries().keys().collect();
+    assert_eq!(
+        left,
+        [&MigrationId(4)],
+        "what is to be tried again waits, too"
+    );
 }

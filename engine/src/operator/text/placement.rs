@@ -79,7 +79,13 @@ pub fn cost(report: &PlacementReport) -> String {
 
 fn moves(report: &PlacementReport) -> String {
     if report.moves == 0 {
-        return "nothing has to move".to_owned();
+        // A change that goes on waits for something, as `unmet` says.
+        let waits = report.state == PlacementState::Changes && report.policy == report.current;
+        let text = match waits && report.under_way + report.waiting == 0 {
+            true => "nothing can move now",
+            false => "nothing has to move",
+        };
+        return text.to_owned();
     }
     let time = match (report.seconds, report.bytes_per_s) {
         (Some(seconds), Some(rate)) => format!(

@@ -71,4 +71,12 @@ fn the_cost_of_a_change_says_what_is_not_known() {
         ..unknown
     };
     assert!(cost(&nothing).contains("nothing has to move"));
+    let waits = PlacementReport {
+        current: "ring".to_owned(),
+        state: PlacementState::Changes,
+        under_way: 0,
+        waiting: 0,
+        ..nothing
+    };
+    assert!(placement(&waits).contains("nothing can move now"));
 }
