@@ -51,6 +51,8 @@ pub enum TrackingError {
     },
     #[error("a client can have at most {0} prefixes")]
     TooManyPrefixes(usize),
+    #[error("the clients of a shard can have at most {0} different prefixes")]
+    TooManyPrefixesOfShard(usize),
     #[error(
         "CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled"
     )]

@@ -263,7 +263,9 @@ impl Keyspace {
     /// An entry is about to change.
     #[cold]
     pub(super) fn note_change(&mut self, key: &Key<'_>, change: Change) {
-        self.tracked.changed(&self.hasher, key);
+        // Nobody's command has changed what has expired.
+        let writer = self.tracked.writer.filter(|_| change != Change::Expired);
+        self.tracked.changed(&self.hasher, key, writer);
         if let Some(events) = &mut self.events {
             events.changed(key.bytes, change);
         }

@@ -451,7 +451,7 @@ impl Keyspace {
                     }
                     // Who has read it before; others find nothing from now on.
                     if self.is_observed {
-                        self.tracked.changed(&self.hasher, key);
+                        self.tracked.changed(&self.hasher, key, None);
                     }
                 }
                 None

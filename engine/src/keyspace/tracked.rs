@@ -148,7 +148,9 @@ pub struct Invalid {
     /// Of partitions that have left.
     partitions: VecDeque<Keys>,
     /// Keys with a prefix that some client wants to know of, and who has changed each last.
-    pub broadcast: BTreeMap<Box<[u8]>, Option<Client>>,
+    broadcast: BTreeMap<Box<[u8]>, Option<Client>>,
+    /// Everything, for those that want to know of prefixes.
+    pub broadcasts_all: bool,
     /// Everything.
     pub all: bool,
     bytes: usize,
@@ -157,7 +159,8 @@ pub struct Invalid {
 impl Invalid {
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.keys.is_empty() && self.partitions.is_empty() && self.broadcast.is_empty() && !self.all
+        let has_keys = !self.keys.is_empty() || !self.partitions.is_empty();
+        !has_keys && self.broadcast.is_empty() && !self.broadcasts_all && !self.all
     }
 
     /// The next key that was taken out of the table.
@@ -182,6 +185,19 @@ impl Invalid {
             });
         }
         None
+    }
+
+    /// The next keys with prefixes, of so many bytes and one more key, and who has changed each last.
+    pub fn next_broadcast(&mut self, bytes_max: usize) -> Vec<(Box<[u8]>, Option<Client>)> {
+        let (mut keys, mut bytes) = (Vec::new(), 0);
+        while bytes < bytes_max
+            && let Some((name, writer)) = self.broadcast.pop_first()
+        {
+            bytes += KEY_BYTES + name.len();
+            keys.push((name, writer));
+        }
+        self.bytes -= bytes;
+        keys
     }
 
     /// Memory of it.
@@ -236,8 +252,11 @@ pub(super) struct Tracked {
     removal: Option<Removal>,
     /// What is freed in slices.
     discarded: Vec<Keys>,
+    discarded_invalid: Vec<Invalid>,
     /// Of which keys clients of the node want to know whatever they have read.
     prefixes: Arc<Prefixes>,
+    /// There are more of this shard's clients: until they are known all keys are noted.
+    has_new_prefixes: bool,
     /// Whose command is executed.
     pub(super) writer: Option<Client>,
     /// What is removed now had expired before those read it that may have it.
@@ -248,7 +267,7 @@ pub(super) struct Tracked {
 impl Tracked {
     /// Whether anybody is to be told of changes.
     pub(super) fn is_active(&self) -> bool {
-        self.keys > 0 || !self.prefixes.is_empty()
+        self.keys > 0 || self.has_new_prefixes || !self.prefixes.is_empty()
     }
 
     fn add(&mut self, partition: PartitionId, hash: u64, name: &[u8], client: Client) {
@@ -323,13 +342,15 @@ impl Tracked {
 
     /// A key has changed, or is about to.
     #[cold]
-    pub(super) fn changed(&mut self, hasher: &KeyHasher, key: &Key<'_>) {
+    pub(super) fn changed(&mut self, hasher: &KeyHasher, key: &Key<'_>, writer: Option<Client>) {
         if self.is_silent {
             return;
         }
         let (_, name) = database::split(key.bytes);
-        if !self.prefixes.is_empty() && self.prefixes.matching(name).next().is_some() {
-            self.invalid.add_broadcast(name, self.writer);
+        let is_wanted = self.has_new_prefixes
+            || !self.prefixes.is_empty() && self.prefixes.matching(name).next().is_some();
+        if is_wanted {
+            self.invalid.add_broadcast(name, writer);
         }
         let hash = match name.len() == key.bytes.len() {
             true => key.hash,
@@ -340,13 +361,15 @@ impl Tracked {
         if cached.is_some_and(|cached| *cached.name == *name)
             && let Some(cached) = self.take(key.partition, hash)
         {
-            self.invalid.add_key(cached, self.writer);
+            self.invalid.add_key(cached, writer);
         }
         self.keep_to_bound();
     }
 
     /// The partition's keys are not read here any more, before others may change them.
     pub(super) fn partition_left(&mut self, partition: PartitionId) {
+        // Which of its keys others have read is not known.
+        self.invalid.broadcasts_all |= self.has_new_prefixes || !self.prefixes.is_empty();
         if let Some(keys) = self.by_partition.remove(&partition) {
             self.keys -= keys.by_hash.len();
             self.items -= keys.items;
@@ -366,8 +389,8 @@ impl Tracked {
     /// What nobody has taken is not to become too much.
     fn keep_to_bound(&mut self) {
         if self.invalid.bytes > INVALID_BYTES_MAX {
-            let Invalid { partitions, .. } = std::mem::take(&mut self.invalid);
-            self.discarded.extend(partitions);
+            let invalid = std::mem::take(&mut self.invalid);
+            self.discarded_invalid.push(invalid);
             self.all_changed();
         }
     }
@@ -390,8 +413,16 @@ impl Tracked {
                 self.discarded.pop();
             }
         }
+        if let Some(invalid) = self.discarded_invalid.last_mut() {
+            let is_empty = (0..budget)
+                .any(|_| invalid.next_key().is_none() && invalid.broadcast.pop_first().is_none());
+            if is_empty {
+                self.discarded_invalid.pop();
+            }
+        }
         self.remove_gone(budget);
-        !self.discarded.is_empty() || self.removal.is_some() || !self.gone.is_empty()
+        let is_freed = self.discarded.is_empty() && self.discarded_invalid.is_empty();
+        !is_freed || self.removal.is_some() || !self.gone.is_empty()
     }
 
     fn remove_gone(&mut self, budget: usize) {
@@ -497,6 +528,17 @@ impl Keyspace {
     pub fn set_prefixes(&mut self, prefixes: Arc<Prefixes>) {
         self.tracked.prefixes = prefixes;
         self.review_observed();
+    }
+
+    /// Whether all keys are noted, as clients of this shard have prefixes that the node does not know yet.
+    pub fn expect_prefixes(&mut self, are_expected: bool) {
+        self.tracked.has_new_prefixes = are_expected;
+        self.review_observed();
+    }
+
+    /// Frees what nobody is told of any more, in slices.
+    pub fn discard_invalid(&mut self, invalid: Invalid) {
+        self.tracked.discarded_invalid.push(invalid);
     }
 
     /// What has changed since this was last asked.

@@ -86,7 +86,7 @@ fn databases_are_one() {
     keyspace.track(client(1), b"a");
     let stored = ephesus_wire::Database(3).stored(b"a").into_owned();
     let key = keyspace.key(&stored);
-    keyspace.tracked.changed(&keyspace.hasher, &key);
+    keyspace.tracked.changed(&keyspace.hasher, &key, None);
     assert_eq!(taken(&mut keyspace), keys(&[("a", 1)]));
 }
 

@@ -580,6 +580,7 @@ impl Core {
     /// Commits what lies in memory that the kernel keeps when the process dies: with relaxed durability no reply
     /// waits for the disk.
     pub fn publish(&mut self) {
+        self.share_prefixes();
         self.send_invalid();
         let now_ms = self.keyspace.now_ms();
         let log = &mut self.keyspace.log;
@@ -631,6 +632,7 @@ impl Core {
     pub fn end_turn(&mut self) {
         self.keyspace.remove_lapsed(self.has_room_for_expiry());
         self.publish_events();
+        self.share_prefixes();
         self.send_invalid();
         // Before the answers that were made of these copies.
         self.stats().role_changes.set(self.own_role_changes());

@@ -235,7 +235,17 @@ fn clients_are_told_what_redis_tells_them() {
             assert_eq!(sent, expected, "{what}");
             let expected = theirs.taken();
             let expected = without_id(&theirs, format!("{expected:?}"));
+            // With prefixes each shard tells of its part of a flush.
+            let nulls = if expected.contains("null") { 1 } else { 0 };
+            let keep = |told: &mut Vec<String>| {
+                let mut seen = 0;
+                told.retain(|text| {
+                    seen += usize::from(text.contains("null"));
+                    !text.contains("null") || seen <= nulls
+                });
+            };
             let mut all = ours.taken();
+            all.iter_mut().for_each(|(_, told)| keep(told));
             let until = Instant::now() + Duration::from_secs(5);
             loop {
                 let got = without_id(&ours, format!("{all:?}"));
@@ -248,6 +258,7 @@ fn clients_are_told_what_redis_tells_them() {
                     all.0.extend(more.0);
                     all.1.extend(more.1);
                     all.1.sort();
+                    keep(&mut all.1);
                 }
             }
             if line == "a RESET" && protocol == 3 {

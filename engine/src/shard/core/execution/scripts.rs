@@ -209,8 +209,10 @@ impl Host for Calls<'_> {
                 self.core.keyspace.execute(spec, args, slot, &mut reply)
             }
         };
-        if let Some(client) = self.tracker.filter(|_| spec.is_read()) {
-            // As in Redis, all that the script was given.
+        if spec.is_read()
+            && let Some(client) = self.tracker.take()
+        {
+            // As in Redis, all that the script was given; what it changes itself is told of behind its reply.
             let keys = self.keys.iter();
             keys.for_each(|key| {
                 let stored = self.database.stored(key);

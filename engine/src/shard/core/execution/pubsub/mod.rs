@@ -39,7 +39,7 @@ const UNREAD_BYTES_MAX: usize = 32 << 20;
 pub(crate) const QUEUED_BYTES_MAX: usize = 32 << 20;
 
 /// Bytes that are delivered in one turn.
-const TURN_BYTES_MAX: usize = 1 << 20;
+pub(crate) const TURN_BYTES_MAX: usize = 1 << 20;
 
 /// What events of keys are compared with in one turn, patterns times bytes.
 const EVENTS_TURN_BYTES: usize = 8 << 20;

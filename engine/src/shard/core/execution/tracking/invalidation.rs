@@ -17,11 +17,20 @@ const TOKEN_BYTES: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Invalidation {
     /// A key that clients have read, and whose command has changed it.
-    Key { writer: Option<Client> },
+    Key {
+        writer: Option<Client>,
+    },
     /// Keys with a prefix; a shard's own clients alone are told of those of the shard at its direct port.
-    Prefix { is_own: bool },
-    /// Everything.
-    All { is_own: bool },
+    Prefix {
+        is_own: bool,
+    },
+    /// Everything: those that are told of prefixes, or all clients.
+    Prefixes {
+        is_own: bool,
+    },
+    All {
+        is_own: bool,
+    },
 }
 
 /// Appends the push with `keys` to a client that understands it.

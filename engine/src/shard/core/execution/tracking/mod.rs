@@ -38,11 +38,8 @@ pub(crate) const TABLE_KEYS_MAX: usize = 1_000_000;
 const TABLE_BYTES_MAX: usize = 256 << 20;
 const TABLE_PART: u64 = 8;
 
-/// Prefixes of all clients of a shard.
-const PREFIXES_MAX: usize = 10_000;
-
-/// What a prefix counts as in input when it is added or removed: all prefixes of the node are gone over.
-const PREFIX_WORK: usize = 16;
+/// Different prefixes of all clients of a shard.
+const PREFIXES_MAX: usize = 4096;
 
 /// What a shard does for clients that cache keys.
 #[derive(Default)]
@@ -51,14 +48,20 @@ pub(crate) struct Tracking {
     clients: BTreeSet<ConnToken>,
     /// Those that are told of all keys with a prefix.
     by_prefix: BTreeMap<Box<[u8]>, BTreeSet<ConnToken>>,
-    prefixes: usize,
+    /// Those that the other shards have to know of: there are clients for them by now, or none any more.
+    changed_prefixes: BTreeSet<Box<[u8]>>,
     /// Connections that are told for others, by their ids.
     targets: BTreeMap<u64, ConnToken>,
     /// What has changed, and when it is committed.
     waiting: VecDeque<(Lsn, Invalid)>,
     waiting_bytes: usize,
-    /// Something that was to be delivered to clients of this shard was not: they are told that all has changed.
+    /// The turn in which something was told last, and how many bytes.
+    spent: (u64, usize),
+    /// For want of room something was not told to all clients of this shard, to these, or to connections that are told for
+    /// others: they are told that all has changed.
     has_lost: bool,
+    lost: BTreeSet<ConnToken>,
+    lost_targets: BTreeSet<ConnToken>,
 }
 
 impl Tracking {
@@ -124,7 +127,7 @@ impl Core {
             false => None,
         };
         if let Some(tracker) = &tracker {
-            self.check_prefixes(connection, tracker)?;
+            self.check_prefixes(tracker)?;
         }
         let elsewhere = options.redirect.and_then(|id| self.shard_of_connection(id));
         if let Some(shard) = elsewhere.filter(|shard| *shard != self.id) {
@@ -166,17 +169,13 @@ impl Core {
         }
     }
 
-    fn check_prefixes(
-        &self,
-        connection: &Connection,
-        tracker: &Tracker,
-    ) -> Result<(), ClientError> {
-        let before = connection.tracker.as_deref();
-        let before = before.map_or(0, |before| before.prefixes.len());
-        let added = tracker.prefixes.len().saturating_sub(before);
-        match self.execution.tracking.prefixes + added > PREFIXES_MAX {
-            true if added > 0 => Err(TrackingError::TooManyPrefixes(PREFIXES_MAX).into()),
-            _ => Ok(()),
+    fn check_prefixes(&self, tracker: &Tracker) -> Result<(), ClientError> {
+        let by_prefix = &self.execution.tracking.by_prefix;
+        let is_new = |prefix: &&Box<[u8]>| !by_prefix.contains_key(*prefix);
+        let new = tracker.prefixes.iter().filter(is_new).count();
+        match new > 0 && by_prefix.len() + new > PREFIXES_MAX {
+            true => Err(TrackingError::TooManyPrefixesOfShard(PREFIXES_MAX).into()),
+            false => Ok(()),
         }
     }
 
@@ -188,9 +187,6 @@ impl Core {
         let nothing = BTreeSet::new();
         let prefixes = prefixes.unwrap_or(&nothing);
         self.change_prefixes(connection.token, &prefixes_before, prefixes);
-        if !prefixes.is_empty() || !prefixes_before.is_empty() {
-            connection.note_executed(self.node.prefixes.newest().len() * PREFIX_WORK);
-        }
         let clients = &mut self.execution.tracking.clients;
         match &tracker {
             Some(_) => clients.insert(connection.token),
@@ -209,32 +205,50 @@ impl Core {
     ) {
         let Tracking {
             by_prefix,
-            prefixes,
+            changed_prefixes,
             ..
         } = &mut self.execution.tracking;
-        let (mut added, mut removed) = (Vec::new(), Vec::new());
+        let mut has_new = false;
         for prefix in before.difference(after) {
-            *prefixes -= 1;
             if let Some(clients) = by_prefix.get_mut(prefix) {
                 clients.remove(&token);
                 if clients.is_empty() {
                     by_prefix.remove(prefix);
-                    removed.push(&**prefix);
+                    changed_prefixes.insert(prefix.clone());
                 }
             }
         }
         for prefix in after.difference(before) {
-            *prefixes += 1;
             let clients = by_prefix.entry(prefix.clone()).or_default();
             if clients.is_empty() {
-                added.push(&**prefix);
+                changed_prefixes.insert(prefix.clone());
+                has_new = true;
             }
             clients.insert(token);
         }
-        if !added.is_empty() || !removed.is_empty() {
-            self.node.prefixes.change(self.id, added, removed);
-            self.review_prefixes();
+        if has_new {
+            self.keyspace.expect_prefixes(true);
         }
+    }
+
+    /// Shares new prefixes with the other shards, once a turn: before a client is told that they are noted, and before
+    /// anything leaves that was forwarded meanwhile.
+    pub(crate) fn share_prefixes(&mut self) {
+        if self.execution.tracking.changed_prefixes.is_empty() {
+            return;
+        }
+        let Tracking {
+            by_prefix,
+            changed_prefixes,
+            ..
+        } = &mut self.execution.tracking;
+        let changed = std::mem::take(changed_prefixes);
+        let is_there = |prefix: &&[u8]| by_prefix.contains_key(*prefix);
+        let (added, removed): (Vec<&[u8]>, Vec<&[u8]>) =
+            changed.iter().map(|prefix| &**prefix).partition(is_there);
+        self.node.prefixes.change(self.id, added, removed);
+        self.review_prefixes();
+        self.keyspace.expect_prefixes(false);
     }
 
     /// A connection is not told any more, and not for others either: it has ended.
@@ -249,6 +263,8 @@ impl Core {
             self.publish_trackers();
         }
         self.execution.tracking.targets.remove(&id);
+        self.execution.tracking.lost.remove(&token);
+        self.execution.tracking.lost_targets.remove(&token);
         self.keyspace.untrack((self.id, token));
     }
 

@@ -15,8 +15,8 @@ use crate::keyspace::{Invalid, InvalidKey};
 use crate::net::{ConnToken, ListenerKind};
 use crate::shard::connection::{Connection, Life};
 use crate::shard::core::Core;
-use crate::shard::core::execution::pubsub::QUEUED_BYTES_MAX;
 use crate::shard::core::execution::pubsub::delivery::{Audience, Delivery};
+use crate::shard::core::execution::pubsub::{QUEUED_BYTES_MAX, TURN_BYTES_MAX};
 use crate::shard::mesh::{Client, Kind};
 
 /// Bytes of one message to another shard, and of the keys of one push, about.
@@ -26,6 +26,7 @@ const MESSAGE_BYTES: usize = 16 << 10;
 const KEYS: &[u8] = b"keys";
 const PREFIX: &[u8] = b"prefix";
 const ALL: &[u8] = b"all";
+const PREFIXES: &[u8] = b"prefixes";
 const REDIRECTED: &[u8] = b"redirected";
 const BROKEN: &[u8] = b"broken";
 
@@ -77,9 +78,10 @@ impl Core {
         let tracking = &self.execution.tracking;
         let committed = self.keyspace.log.committed();
         let first = tracking.waiting.front();
-        let has_room = self.execution.pubsub.deliveries.held_bytes() < QUEUED_BYTES_MAX;
         let is_due = first.is_some_and(|(gate, _)| *gate <= committed);
-        has_room && (tracking.has_lost || is_due && !self.router.peers.is_any_full())
+        let has_lost =
+            tracking.has_lost || !tracking.lost.is_empty() || !tracking.lost_targets.is_empty();
+        (is_due || has_lost) && self.has_room_to_tell()
     }
 
     /// Instead of what waits clients are told that all has changed.
@@ -91,19 +93,18 @@ impl Core {
         };
         let gate = self.keyspace.log.appended();
         let tracking = &mut self.execution.tracking;
-        tracking.waiting.clear();
+        for (_, invalid) in tracking.waiting.drain(..) {
+            self.keyspace.discard_invalid(invalid);
+        }
         tracking.waiting_bytes = all.held_bytes();
         tracking.waiting.push_back((gate, all));
     }
 
     fn send_due(&mut self) {
-        if std::mem::take(&mut self.execution.tracking.has_lost) {
-            let is_own = true;
-            self.deliver_to_all(Invalidation::All { is_own });
-        }
+        self.tell_who_has_lost();
         let committed = self.keyspace.log.committed();
         let mut outgoing = Outgoing::default();
-        while self.has_invalid_due()
+        while self.may_send()
             && let Some((gate, mut invalid)) = self.execution.tracking.waiting.pop_front()
         {
             if gate > committed {
@@ -132,19 +133,61 @@ impl Core {
                 return false;
             }
         }
-        if !invalid.broadcast.is_empty() {
-            let broadcast = std::mem::take(&mut invalid.broadcast);
-            self.broadcast(broadcast.iter().map(|(key, writer)| (&**key, *writer)));
+        loop {
+            let keys = invalid.next_broadcast(MESSAGE_BYTES);
+            if keys.is_empty() {
+                break;
+            }
+            self.broadcast(keys.iter().map(|(key, writer)| (&**key, *writer)));
+            if !self.may_send() {
+                return false;
+            }
+        }
+        if std::mem::take(&mut invalid.broadcasts_all) {
+            let is_own = true;
+            self.send_all(PREFIXES, Invalidation::Prefixes { is_own });
         }
         if std::mem::take(&mut invalid.all) {
-            self.send_all();
+            let is_own = true;
+            self.send_all(ALL, Invalidation::All { is_own });
         }
         true
     }
 
-    fn may_send(&self) -> bool {
-        let has_room = self.execution.pubsub.deliveries.held_bytes() < QUEUED_BYTES_MAX;
-        has_room && !self.router.peers.is_any_full()
+    /// Whether clients of this shard, and others, take more.
+    fn has_room_to_tell(&self) -> bool {
+        let held_bytes = self.execution.pubsub.deliveries.held_bytes();
+        held_bytes < QUEUED_BYTES_MAX && !self.router.peers.is_any_full()
+    }
+
+    /// Whether this turn tells more.
+    fn may_send(&mut self) -> bool {
+        let turn = self.turn;
+        let spent = &mut self.execution.tracking.spent;
+        if spent.0 != turn {
+            *spent = (turn, 0);
+        }
+        spent.1 < TURN_BYTES_MAX && self.has_room_to_tell()
+    }
+
+    /// Tells those that all has changed who were not told of something.
+    fn tell_who_has_lost(&mut self) {
+        let tracking = &mut self.execution.tracking;
+        let has_lost = std::mem::take(&mut tracking.has_lost);
+        let lost = std::mem::take(&mut tracking.lost);
+        let targets = std::mem::take(&mut tracking.lost_targets);
+        let all = Invalidation::All { is_own: true };
+        match has_lost {
+            true => self.deliver_to_all(all),
+            false => self.deliver_push(all, push_of_all(), lost.into_iter().collect()),
+        }
+        let (resp2, _) = redirected(&push_of_all(), Protocol::Resp2);
+        let messages = (resp2, push_of_all());
+        self.deliver_as(
+            Audience::Redirected,
+            messages,
+            targets.into_iter().collect(),
+        );
     }
 
     fn send_key(&mut self, key: &InvalidKey, outgoing: &mut Outgoing) {
@@ -167,17 +210,16 @@ impl Core {
         }
     }
 
-    fn send_all(&mut self) {
-        let is_own = true;
-        self.deliver_to_all(Invalidation::All { is_own });
+    fn send_all(&mut self, name: &[u8], invalidation: Invalidation) {
+        self.deliver_to_all(invalidation);
         for shard in (0..self.node.shards()).map(ShardId) {
             if shard != self.id && self.node.stats[shard].tracking_clients.get() > 0 {
-                self.tell_shard(shard, &[ALL.to_vec()]);
+                self.tell_shard(shard, &[name.to_vec()]);
             }
         }
     }
 
-    /// Tells all clients with a prefix of some of these keys, which are ascending.
+    /// Tells all clients with a prefix of some of these keys, which are ascending and not too many for one message.
     fn broadcast<'a>(&mut self, keys: impl Iterator<Item = (&'a [u8], Option<Client>)>) {
         let prefixes = std::sync::Arc::clone(self.keyspace.prefixes());
         let mut by_prefix = BTreeMap::new();
@@ -190,11 +232,9 @@ impl Core {
         }
         for (prefix, (shards, changed)) in by_prefix {
             for &shard in shards {
-                for part in parts(&changed) {
-                    match shard == self.id {
-                        true => self.deliver_broadcast(prefix, part, true),
-                        false => self.tell_shard(shard, &message_of_prefix(prefix, part)),
-                    }
+                match shard == self.id {
+                    true => self.deliver_broadcast(prefix, &changed, true),
+                    false => self.tell_shard(shard, &message_of_prefix(prefix, &changed)),
                 }
             }
         }
@@ -203,6 +243,7 @@ impl Core {
     fn tell_shard(&mut self, shard: ShardId, args: &[Vec<u8>]) {
         let mut request = Vec::new();
         reply::command(&mut request, args);
+        self.execution.tracking.spent.1 += request.len();
         self.forward_unawaited(shard, Kind::Tracking, &request);
     }
 
@@ -212,6 +253,12 @@ impl Core {
         match request.arg(0) {
             BROKEN => {
                 decode_tokens(request.arg(1)).for_each(|token| self.redirect_is_broken(token));
+            }
+            REDIRECTED if is_full => {
+                let id = ephesus_wire::resp::request::integer(request.arg(1));
+                let targets = &self.execution.tracking.targets;
+                let target = id.and_then(|id| targets.get(&id.cast_unsigned()).copied());
+                self.execution.tracking.lost_targets.extend(target);
             }
             _ if is_full => self.execution.tracking.has_lost = true,
             KEYS => {
@@ -238,9 +285,12 @@ impl Core {
                 let (resp2, resp3) = (request.arg(3).to_vec(), request.arg(4).to_vec());
                 self.deliver_redirected(id, client, (resp2, resp3));
             }
-            _ => {
+            name => {
                 let is_own = false;
-                self.deliver_to_all(Invalidation::All { is_own });
+                self.deliver_to_all(match name {
+                    PREFIXES => Invalidation::Prefixes { is_own },
+                    _ => Invalidation::All { is_own },
+                });
             }
         }
         self.go_on_delivering(None);
@@ -277,6 +327,8 @@ impl Core {
     ) {
         if !subscribers.is_empty() {
             let turn = self.turn;
+            let count = subscribers.len();
+            self.execution.tracking.spent.1 += resp3.len() + count * size_of::<ConnToken>();
             self.execution.pubsub.deliveries.push(Delivery {
                 audience,
                 resp2,
@@ -366,13 +418,16 @@ impl Core {
             Invalidation::Key { writer } => {
                 !tracker.broadcasts() && !(tracker.skips_own && writer == Some(me))
             }
-            Invalidation::Prefix { is_own } => tracker.broadcasts() && (is_own || !is_direct),
+            Invalidation::Prefix { is_own } | Invalidation::Prefixes { is_own } => {
+                tracker.broadcasts() && (is_own || !is_direct)
+            }
             Invalidation::All { is_own } => is_own || !is_direct,
         };
         if !is_told || connection.life != Life::Open {
             return;
         }
-        let is_all = matches!(invalidation, Invalidation::All { .. });
+        // Others may have read for a client that is told of prefixes.
+        let is_all = matches!(invalidation, Invalidation::All { .. }) && !tracker.broadcasts();
         let flushed_at = connection.flushed_at.take();
         if is_all && flushed_at.is_some_and(|end| connection.outbox.ends_at(end)) {
             // Each shard tells of its part of one flush.
@@ -383,9 +438,21 @@ impl Core {
             if is_all && connection.outbox.awaited() == 0 {
                 connection.flushed_at = Some(connection.outbox.end());
             }
+            let shard = self
+                .shard_of_connection(id)
+                .filter(|shard| *shard != self.id);
+            let is_full = match shard {
+                Some(shard) => self.router.peers[shard].is_full(),
+                None => self.execution.pubsub.deliveries.held_bytes() >= QUEUED_BYTES_MAX,
+            };
+            if is_full {
+                connection.flushed_at = None;
+                self.execution.tracking.lost.insert(connection.token);
+                return;
+            }
             let (resp2, resp3) = redirected(push, connection.protocol);
-            return match self.shard_of_connection(id) {
-                Some(shard) if shard != self.id => {
+            return match shard {
+                Some(shard) => {
                     let id = id.to_string().into_bytes();
                     let client = encode_client(Some(me));
                     let args = [REDIRECTED.to_vec(), id, client, resp2, resp3];
@@ -424,26 +491,6 @@ fn note_broken(connection: &mut Connection, turn: u64) {
             Lsn::ZERO
         });
     }
-}
-
-/// Keys in parts that are short enough for one push.
-fn parts<'a, 'b>(
-    changed: &'b [(&'a [u8], Option<Client>)],
-) -> Vec<&'b [(&'a [u8], Option<Client>)]> {
-    let mut parts = Vec::new();
-    let mut rest = changed;
-    while !rest.is_empty() {
-        let mut bytes = 0;
-        let count = rest.iter().take_while(|(key, _)| {
-            let fits = bytes < MESSAGE_BYTES;
-            bytes += key.len() + 16;
-            fits
-        });
-        let (part, behind) = rest.split_at(count.count());
-        parts.push(part);
-        rest = behind;
-    }
-    parts
 }
 
 fn message_of_prefix(prefix: &[u8], changed: &[(&[u8], Option<Client>)]) -> Vec<Vec<u8>> {

@@ -162,6 +162,40 @@ fn a_partition_that_moves_is_told_of_before_others_serve_it() {
 }
 
 #[test]
+fn clients_with_prefixes_are_told_of_a_partition_that_leaves() {
+    let mut bed = Bed::new(2, &[]);
+    let client = tracker(&mut bed, 1, "BCAST PREFIX nosuch");
+    let other = tracker(&mut bed, 1, "");
+    bed.move_away(0);
+    bed.settle();
+    assert_eq!(bed.take(client), ALL);
+    assert_eq!(bed.take(other), "");
+}
+
+#[test]
+fn a_client_is_told_of_what_expires_when_it_reads_it_itself() {
+    let mut bed = Bed::new(2, &[]);
+    let (key, writer) = (key(0, 0), bed.connect(0, Entry));
+    for shard in [0, 1] {
+        let client = tracker(&mut bed, shard, "NOLOOP");
+        bed.ask(writer, &[&format!("SET {key} 1 PX 5")]);
+        let get = format!("GET {key}");
+        assert_eq!(bed.ask(client, &[&get]), "$1\r\n1\r\n");
+        bed.advance(10);
+        assert_eq!(bed.ask(client, &[&get]), format!("_\r\n{}", push(&[&key])));
+        bed.kill(client);
+    }
+}
+
+#[test]
+fn flushes_are_told_of_by_each_shard_to_clients_with_prefixes() {
+    let mut bed = Bed::new(3, &[]);
+    let (client, writer) = (tracker(&mut bed, 0, "BCAST"), bed.connect(1, Entry));
+    bed.ask(writer, &["FLUSHALL"]);
+    assert_eq!(bed.take(client), ALL.repeat(3));
+}
+
+#[test]
 fn one_flush_of_the_node_is_told_of_once_and_one_of_a_shard_to_those_who_may_have_its_keys() {
     let mut bed = Bed::new(3, &[]);
     let entry = [0, 1, 2].map(|shard| tracker(&mut bed, shard, ""));
