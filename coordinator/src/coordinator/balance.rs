@@ -13,6 +13,7 @@ use crate::command::Command;
 use crate::member::Input;
 use crate::migration::{AbortReason, Phase, Purpose};
 use crate::placement::Move;
+use crate::placement::by_load::BUSY_PERCENT;
 use crate::state::{Course, Member, MemberStatus, State};
 
 /// By what a leader balances the cluster of its own accord.
@@ -30,9 +31,6 @@ pub const BY_LOAD_AFTER_MS: u64 = 180_000;
 
 /// Between two looks whether load is uneven, ms.
 const BY_LOAD_LOOK_MS: u64 = 10_000;
-
-/// Unasked nothing is moved by load while no shard takes more of its CPU: commands hardly wait for one another.
-const BY_LOAD_BUSY: f32 = 0.2;
 
 /// The members have to be the same, all of them live and nothing moving, for so long, ms.
 pub const AUTO_REBALANCE_AFTER_MS: u64 = 10_000;
@@ -222,7 +220,9 @@ impl<D: Disk> Coordinator<D> {
     /// partitions do.
     fn is_busy(&self) -> bool {
         let load = self.cluster_load();
-        load.shards.values().any(|cpu| *cpu >= BY_LOAD_BUSY)
+        load.shards
+            .values()
+            .any(|cpu| *cpu * 100.0 >= BUSY_PERCENT as f32)
             && load.partitions.iter().all(Option::is_some)
     }
 
