@@ -40,6 +40,10 @@ impl Default for TrackedLimits {
 }
 
 /// The clients that may have one key.
+#[expect(
+    clippy::box_collection,
+    reason = "most keys have one client, and there may be a million of them"
+)]
 #[derive(Debug)]
 pub enum Clients {
     One(Client),

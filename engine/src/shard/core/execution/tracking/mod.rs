@@ -171,8 +171,9 @@ impl Core {
 
     fn check_prefixes(&self, tracker: &Tracker) -> Result<(), ClientError> {
         let by_prefix = &self.execution.tracking.by_prefix;
-        let is_new = |prefix: &&Box<[u8]>| !by_prefix.contains_key(*prefix);
-        let new = tracker.prefixes.iter().filter(is_new).count();
+        let prefixes = tracker.prefixes.iter();
+        let new = prefixes.filter(|prefix| !by_prefix.contains_key(*prefix));
+        let new = new.count();
         match new > 0 && by_prefix.len() + new > PREFIXES_MAX {
             true => Err(TrackingError::TooManyPrefixesOfShard(PREFIXES_MAX).into()),
             false => Ok(()),

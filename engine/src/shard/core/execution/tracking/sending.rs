@@ -1,7 +1,6 @@
 //! Invalidations on their way: once what they tell of is committed, to the shards of their clients, and to these.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 
 use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::{Lsn, ShardId};
@@ -43,14 +42,13 @@ impl Outgoing {
     /// Adds arguments to the message about keys; answers the message if it is long enough.
     fn add(&mut self, shard: ShardId, args: [Vec<u8>; 3]) -> Option<Vec<Vec<u8>>> {
         let entry = self.by_shard.entry(shard);
-        let mut entry = match entry {
-            Entry::Occupied(entry) => entry,
-            Entry::Vacant(entry) => entry.insert_entry((vec![KEYS.to_vec()], 0)),
-        };
-        let (all, bytes) = entry.get_mut();
+        let (all, bytes) = entry.or_insert_with(|| (vec![KEYS.to_vec()], 0));
         *bytes += args.iter().map(Vec::len).sum::<usize>();
         all.extend(args);
-        (*bytes >= MESSAGE_BYTES).then(|| entry.remove().0)
+        if *bytes < MESSAGE_BYTES {
+            return None;
+        }
+        self.by_shard.remove(&shard).map(|(all, _)| all)
     }
 }
 
@@ -416,7 +414,7 @@ impl Core {
         let is_direct = connection.kind == ListenerKind::Direct;
         let is_told = match *invalidation {
             Invalidation::Key { writer } => {
-                !tracker.broadcasts() && !(tracker.skips_own && writer == Some(me))
+                !(tracker.broadcasts() || tracker.skips_own && writer == Some(me))
             }
             Invalidation::Prefix { is_own } | Invalidation::Prefixes { is_own } => {
                 tracker.broadcasts() && (is_own || !is_direct)
