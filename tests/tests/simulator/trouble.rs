@@ -1,7 +1,7 @@
 //! What goes wrong in the rough part of a run, and how a run ends.
 
 use ephesus_coordinator::command::RaftId;
-use ephesus_coordinator::coordinator::Event;
+use ephesus_coordinator::coordinator::{AUTO_REBALANCE_AFTER_MS, Event};
 use ephesus_coordinator::report::Query;
 
 use crate::network::End;
@@ -64,13 +64,17 @@ impl World {
     }
 
     pub(crate) fn heal(&mut self) -> Result<(), String> {
-        let end = self.now + HEAL_MS_MAX;
+        let mut within_ms = HEAL_MS_MAX;
+        if self.changes_policy {
+            within_ms += AUTO_REBALANCE_AFTER_MS;
+        }
+        let end = self.now + within_ms;
         loop {
             self.run_until(self.now + 100)?;
             match self.healed() {
                 Ok(()) => return Ok(()),
                 Err(error) if self.now >= end => {
-                    return Err(format!("{HEAL_MS_MAX} ms after the last trouble: {error}"));
+                    return Err(format!("{within_ms} ms after the last trouble: {error}"));
                 }
                 Err(_) => {}
             }

@@ -150,6 +150,8 @@ pub(crate) struct World {
     /// What is done about a coordinator whose disk is lost.
     pub(crate) replacement: Option<Query>,
     pub(crate) replacements: u64,
+    /// Whether another policy of placement was asked for: what of that was in vain is planned again later.
+    pub(crate) changes_policy: bool,
     /// A node that is given up as soon as it has failed.
     pub(crate) doomed: Option<NodeId>,
     /// No more trouble before this moment.
@@ -190,6 +192,7 @@ impl World {
             is_rough: false,
             replacement: None,
             replacements: 0,
+            changes_policy: false,
             doomed: None,
             quiet_until: 0,
             unleased_ms: 0,

@@ -129,6 +129,7 @@ impl World {
             8 => {
                 let all = Policy::all();
                 let chosen = self.rng.below(all.len() as u64) as usize;
+                self.changes_policy = true;
                 Query::SetPlacement {
                     policy: all[chosen],
                 }
