@@ -2,13 +2,15 @@
 //! begin in the order in which they were planned.
 //!
 //! What an operator moves by itself neither waits nor counts. One that a node keeps from going on, because it does not
-//! serve, gives its turn to the next one until it has begun.
+//! serve, gives its turn to the next one until it has begun; but one of a batch of which others have begun keeps it, as
+//! its source opens a batch once all of it has begun.
 
 use std::collections::BTreeSet;
 
 use ephesus_wire::NodeId;
 
 use crate::migration::{Migration, Phase, Purpose};
+use crate::placement::Place;
 use crate::state::{Effects, State, is_live};
 
 impl State {
@@ -45,6 +47,10 @@ impl State {
         let can_go = |migration: &Migration| {
             live.contains(&migration.source.node) && live.contains(&migration.target.node)
         };
+        let rebalanced = |one: &&Migration| one.purpose == Purpose::Rebalance;
+        let copying = active.values().filter(rebalanced);
+        let copying = copying.filter(|one| one.phase == Phase::Copying);
+        let begun: BTreeSet<(Place, Place)> = copying.map(|one| (one.source, one.target)).collect();
         let mut under_way = 0;
         for migration in active.values() {
             if migration.purpose == Purpose::Rebalance {
@@ -59,7 +65,8 @@ impl State {
         for (id, migration) in active {
             let next = match migration.phase {
                 Phase::Planned if migration.purpose == Purpose::Rebalance && is_bounded => {
-                    (!can_go(migration)).then_some(Phase::Waiting)
+                    let stays = begun.contains(&(migration.source, migration.target));
+                    (!can_go(migration) && !stays).then_some(Phase::Waiting)
                 }
                 Phase::Waiting if !is_bounded => Some(Phase::Planned),
                 Phase::Waiting if can_go(migration) && under_way < self.placing.moves_max => {

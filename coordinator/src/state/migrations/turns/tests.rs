@@ -136,6 +136,22 @@ fn one_whose_node_does_not_serve_gives_its_turn_away_until_it_does() {
 }
 
 #[test]
+fn what_belongs_to_one_that_has_begun_keeps_its_turn() {
+    let mut state = online(3);
+    apply(&mut state, &plan(&[0, 1], id(3), Purpose::Rebalance));
+    apply(&mut state, &plan(&[3], id(3), Purpose::Rebalance));
+    apply(&mut state, &begin(1));
+    let (node, incarnation) = (id(3), 1);
+    apply(&mut state, &Command::Fail { node, incarnation });
+    // The second is of the same batch as the first, the third has another source.
+    assert_eq!(waiting(&state), [3]);
+    apply(&mut state, &Command::MovesMax { moves: 1 });
+    apply(&mut state, &started(3));
+    assert_eq!(waiting(&state), [3]);
+    apply(&mut state, &begin(2));
+}
+
+#[test]
 fn the_bound_is_in_snapshots_and_there_is_none_before_a_leader_has_said() {
     let mut state = online(2);
     apply(&mut state, &plan(&[0, 1, 2], id(3), Purpose::Rebalance));
