@@ -89,6 +89,48 @@ pub(crate) fn hosting(state: &State, n: u8) -> Command {
     }
 }
 
+/// Nine partitions, those of each node next to each other, all online.
+pub(crate) fn online() -> State {
+    let mut state = three_nodes(Policy::Contiguous);
+    for n in 1..=3 {
+        let all = hosting(&state, n);
+        apply(&mut state, &all);
+    }
+    state
+}
+
+/// As [`online`]; all nodes serve, and so many moves may be under way.
+pub(crate) fn serving(moves: u32) -> State {
+    let mut state = online();
+    for n in 1..=3 {
+        let (node, incarnation) = (id(n), 1);
+        apply(&mut state, &Command::Started { node, incarnation });
+    }
+    apply(&mut state, &Command::MovesMax { moves });
+    state
+}
+
+pub(crate) fn apply(state: &mut State, command: &Command) -> Effects {
+    let effects = state.apply(command);
+    effects.unwrap_or_else(|refusal| panic!("{command:?}: {refusal}"))
+}
+
+/// Partitions to the first shard of a node.
+pub(crate) fn plan(partitions: &[u16], to: NodeId, purpose: Purpose) -> Command {
+    let to = Place {
+        node: to,
+        shard: ShardId(0),
+    };
+    let moves = partitions.iter().map(|partition| Move {
+        partition: PartitionId(*partition),
+        to,
+    });
+    Command::PlanMoves {
+        moves: moves.collect(),
+        purpose,
+    }
+}
+
 #[test]
 fn nine_partitions_over_athens_byzantium_and_cyrene() {
     let state = three_nodes(Policy::RoundRobin);

@@ -4,7 +4,7 @@ use super::*;
 use crate::command::Command;
 use crate::migration::{Decision, Step, TEXT_BYTES_MAX};
 use crate::placement::{Move, Policy};
-use crate::state::tests::{after, bootstrap, hosting, id, register, three_nodes};
+use crate::state::tests::{after, apply, bootstrap, hosting, id, online, register, three_nodes};
 
 const CONFIRMATION: Confirmation = Confirmation {
     count: 5,
@@ -63,21 +63,6 @@ fn fail(n: u8) -> Command {
         node: id(n),
         incarnation: 1,
     }
-}
-
-/// Nine partitions, those of each node next to each other, all online.
-fn online() -> State {
-    let mut state = three_nodes(Policy::Contiguous);
-    for n in 1..=3 {
-        let all = hosting(&state, n);
-        state.apply(&all).expect("a member");
-    }
-    state
-}
-
-fn apply(state: &mut State, command: &Command) -> Effects {
-    let effects = state.apply(command);
-    effects.unwrap_or_else(|refusal| panic!("{command:?}: {refusal}"))
 }
 
 /// Migration 1, of partition 0 from node 1 to node 2, that copies.

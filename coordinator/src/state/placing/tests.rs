@@ -1,43 +1,10 @@
-use ephesus_wire::{MigrationId, PartitionId, ShardId};
+use ephesus_wire::MigrationId;
 
 use crate::command::Command;
 use crate::migration::{Abort, AbortReason, Phase, Purpose};
-use crate::placement::{BoundedRing, Move, Place, Policy, Ring};
-use crate::state::tests::{hosting, id, three_nodes};
+use crate::placement::{BoundedRing, Policy, Ring};
+use crate::state::tests::{apply, id, plan, serving};
 use crate::state::{Course, Refusal, State};
-
-/// Nine partitions, three of each node, all online; all nodes serve, and two moves may be under way.
-fn online() -> State {
-    let mut state = three_nodes(Policy::Contiguous);
-    for n in 1..=3 {
-        let all = hosting(&state, n);
-        apply(&mut state, &all);
-        let (node, incarnation) = (id(n), 1);
-        apply(&mut state, &Command::Started { node, incarnation });
-    }
-    apply(&mut state, &Command::MovesMax { moves: 2 });
-    state
-}
-
-fn apply(state: &mut State, command: &Command) {
-    let effects = state.apply(command);
-    effects.unwrap_or_else(|refusal| panic!("{command:?}: {refusal}"));
-}
-
-fn plan(partitions: &[u16], purpose: Purpose) -> Command {
-    let to = Place {
-        node: id(3),
-        shard: ShardId(0),
-    };
-    let moves = partitions.iter().map(|partition| Move {
-        partition: PartitionId(*partition),
-        to,
-    });
-    Command::PlanMoves {
-        moves: moves.collect(),
-        purpose,
-    }
-}
 
 fn phases(state: &State) -> Vec<Phase> {
     let active = state.migrations().active.values();
@@ -46,7 +13,7 @@ fn phases(state: &State) -> Vec<Phase> {
 
 #[test]
 fn a_policy_is_set_followed_and_in_snapshots() {
-    let mut state = online();
+    let mut state = serving(2);
     assert_eq!(
         (state.policy(), state.standing_policy()),
         (Policy::Contiguous, Policy::Sticky)
@@ -74,8 +41,8 @@ fn a_policy_is_set_followed_and_in_snapshots() {
 
 #[test]
 fn another_policy_drops_what_waits_and_leaves_what_is_under_way() {
-    let mut state = online();
-    apply(&mut state, &plan(&[0, 1, 2, 3], Purpose::Rebalance));
+    let mut state = serving(2);
+    apply(&mut state, &plan(&[0, 1, 2, 3], id(3), Purpose::Rebalance));
     assert_eq!(phases(&state).len(), 4);
     let policy = Policy::Sticky;
     apply(&mut state, &Command::SetPolicy { policy });
@@ -84,11 +51,11 @@ fn another_policy_drops_what_waits_and_leaves_what_is_under_way() {
 
 #[test]
 fn what_is_cancelled_rests_until_somebody_asks() {
-    let mut state = online();
+    let mut state = serving(2);
     let policy = Policy::Sticky;
     apply(&mut state, &Command::SetPolicy { policy });
-    apply(&mut state, &plan(&[0, 1, 2], Purpose::Rebalance));
-    apply(&mut state, &plan(&[4], Purpose::Move));
+    apply(&mut state, &plan(&[0, 1, 2], id(3), Purpose::Rebalance));
+    apply(&mut state, &plan(&[4], id(3), Purpose::Move));
     apply(&mut state, &Command::CancelMoves);
     assert_eq!(state.course(), Course::Rests);
     assert_eq!(
@@ -96,14 +63,14 @@ fn what_is_cancelled_rests_until_somebody_asks() {
         [Phase::Planned],
         "what an operator moves by itself goes on"
     );
-    apply(&mut state, &plan(&[5], Purpose::Move));
+    apply(&mut state, &plan(&[5], id(3), Purpose::Move));
     assert_eq!(state.course(), Course::Rests);
-    apply(&mut state, &plan(&[0], Purpose::Rebalance));
+    apply(&mut state, &plan(&[0], id(3), Purpose::Rebalance));
     assert_eq!(state.course(), Course::Follows);
 }
 
 fn own(partitions: &[u16], change: Option<Policy>) -> Command {
-    let Command::PlanMoves { moves, .. } = plan(partitions, Purpose::Rebalance) else {
+    let Command::PlanMoves { moves, .. } = plan(partitions, id(3), Purpose::Rebalance) else {
         panic!("moves");
     };
     Command::PlanOwn { moves, change }
@@ -111,7 +78,7 @@ fn own(partitions: &[u16], change: Option<Policy>) -> Command {
 
 #[test]
 fn what_a_leader_has_planned_before_an_operator_decided_otherwise_is_refused() {
-    let mut state = online();
+    let mut state = serving(2);
     let policy = Policy::Sticky;
     apply(&mut state, &own(&[0], None));
     apply(&mut state, &Command::SetPolicy { policy });
@@ -125,16 +92,16 @@ fn what_a_leader_has_planned_before_an_operator_decided_otherwise_is_refused() {
         assert_eq!(state.apply(&own(&[2], change)), overtaken);
     }
     assert_eq!((state.course(), phases(&state)), (Course::Rests, vec![]));
-    apply(&mut state, &plan(&[2], Purpose::Rebalance));
+    apply(&mut state, &plan(&[2], id(3), Purpose::Rebalance));
     assert_eq!(state.course(), Course::Follows);
 }
 
 #[test]
 fn what_waits_for_a_drain_ends_with_it() {
-    let mut state = online();
+    let mut state = serving(2);
     let drain = |on| Command::Drain { node: id(1), on };
     apply(&mut state, &drain(true));
-    apply(&mut state, &plan(&[0, 1, 2, 3], Purpose::Rebalance));
+    apply(&mut state, &plan(&[0, 1, 2, 3], id(3), Purpose::Rebalance));
     let waits = Phase::Waiting;
     let before = [Phase::Planned, Phase::Planned, waits.clone(), waits.clone()];
     assert_eq!(phases(&state), before);
@@ -144,7 +111,7 @@ fn what_waits_for_a_drain_ends_with_it() {
         [Phase::Planned, Phase::Planned, waits],
         "that of another node still waits"
     );
-    apply(&mut state, &plan(&[2], Purpose::Rebalance));
+    apply(&mut state, &plan(&[2], id(3), Purpose::Rebalance));
     apply(&mut state, &drain(false));
     assert_eq!(phases(&state).len(), 4, "there was no drain to end");
     apply(&mut state, &drain(true));

@@ -5,8 +5,8 @@ use ephesus_wire::{MigrationId, PartitionId, ShardId};
 use super::*;
 use crate::command::{CoordinatorChange, Registration};
 use crate::migration::{Abort, AbortReason, Purpose};
-use crate::placement::{Move, Place, Policy};
-use crate::state::tests::{hosting, id, register, three_nodes};
+use crate::placement::{Move, Place};
+use crate::state::tests::{id, online, register};
 
 fn versions(max: u16) -> Versions {
     Versions { min: 1, max }
@@ -45,15 +45,6 @@ fn plan() -> Command {
 
 fn drain(on: bool) -> Command {
     Command::Drain { node: id(3), on }
-}
-
-fn online() -> State {
-    let mut state = three_nodes(Policy::Contiguous);
-    for n in 1..=3 {
-        let all = hosting(&state, n);
-        state.apply(&all).expect("a member");
-    }
-    state
 }
 
 fn behind(state: &mut State) -> Vec<String> {

@@ -9,7 +9,7 @@ use crate::command::parse::Request;
 use crate::command::spec::Cmd;
 use crate::shard::connection::Connection;
 use crate::shard::core::Core;
-use crate::shard::mesh::{Origin, Scope};
+use crate::shard::mesh::Scope;
 
 /// More of them are under way than the node takes.
 const BUSY: &[u8] = b"-ERR too many commands about slots are under way, try again\r\n";
@@ -40,23 +40,18 @@ impl Core {
             return Ok(());
         }
         let command = SlotCommand::parse(cmd, request)?;
-        // One at a time: no connection keeps others' from the queue.
-        connection.settling = true;
-        let ticket = connection.outbox.await_reply(None);
+        let origin = self.await_thread(connection);
         let asked = Asked {
-            origin: Origin {
-                shard: self.id,
-                conn: connection.token,
-                ticket,
-                part: 0,
-            },
+            origin,
             protocol: connection.protocol,
             command,
             shard: (scope != Scope::Node).then_some(self.id),
         };
         let queue = self.node.slot_migrations.as_ref();
         if queue.is_none_or(|queue| queue.try_send(asked).is_err()) {
-            connection.outbox.fill(ticket, BUSY.to_vec(), Lsn::ZERO);
+            connection
+                .outbox
+                .fill(origin.ticket, BUSY.to_vec(), Lsn::ZERO);
         }
         Ok(())
     }

@@ -1,47 +1,14 @@
-use ephesus_wire::{MigrationId, NodeId, PartitionId, ShardId};
+use ephesus_wire::MigrationId;
 
 use crate::command::Command;
 use crate::migration::{Abort, AbortReason, Confirmation, Phase, Purpose};
-use crate::placement::{Move, Place, Policy};
-use crate::state::tests::{hosting, id, three_nodes};
+use crate::state::tests::{apply, id, plan, serving};
 use crate::state::{Refusal, SNAPSHOT_FORMAT, State};
-
-/// Nine partitions, three of each node, all online; all nodes serve.
-fn online(moves: u32) -> State {
-    let mut state = three_nodes(Policy::Contiguous);
-    for n in 1..=3 {
-        let all = hosting(&state, n);
-        apply(&mut state, &all);
-        apply(&mut state, &started(n));
-    }
-    apply(&mut state, &Command::MovesMax { moves });
-    state
-}
-
-fn apply(state: &mut State, command: &Command) {
-    let effects = state.apply(command);
-    effects.unwrap_or_else(|refusal| panic!("{command:?}: {refusal}"));
-}
 
 fn started(n: u8) -> Command {
     Command::Started {
         node: id(n),
         incarnation: 1,
-    }
-}
-
-fn plan(partitions: &[u16], to: NodeId, purpose: Purpose) -> Command {
-    let to = Place {
-        node: to,
-        shard: ShardId(0),
-    };
-    let moves = partitions.iter().map(|partition| Move {
-        partition: PartitionId(*partition),
-        to,
-    });
-    Command::PlanMoves {
-        moves: moves.collect(),
-        purpose,
     }
 }
 
@@ -68,7 +35,7 @@ fn waiting(state: &State) -> Vec<u64> {
 
 #[test]
 fn what_is_planned_beyond_the_bound_waits_in_order() {
-    let mut state = online(2);
+    let mut state = serving(2);
     apply(
         &mut state,
         &plan(&[0, 1, 2, 3, 4], id(3), Purpose::Rebalance),
@@ -96,7 +63,7 @@ fn what_is_planned_beyond_the_bound_waits_in_order() {
 
 #[test]
 fn what_an_operator_moves_by_itself_neither_waits_nor_counts() {
-    let mut state = online(1);
+    let mut state = serving(1);
     apply(&mut state, &plan(&[0, 1], id(3), Purpose::Move));
     apply(&mut state, &plan(&[2, 3], id(3), Purpose::Rebalance));
     assert_eq!(waiting(&state), [4]);
@@ -104,7 +71,7 @@ fn what_an_operator_moves_by_itself_neither_waits_nor_counts() {
 
 #[test]
 fn a_cancelled_one_gives_its_turn_to_the_next() {
-    let mut state = online(1);
+    let mut state = serving(1);
     apply(&mut state, &plan(&[0, 1, 2], id(3), Purpose::Rebalance));
     for (cancelled, left) in [(2, vec![3]), (1, vec![])] {
         let text = String::new();
@@ -120,7 +87,7 @@ fn a_cancelled_one_gives_its_turn_to_the_next() {
 
 #[test]
 fn one_whose_node_does_not_serve_gives_its_turn_away_until_it_does() {
-    let mut state = online(1);
+    let mut state = serving(1);
     let moves = plan(&[0, 1], id(3), Purpose::Rebalance);
     apply(&mut state, &moves);
     apply(&mut state, &plan(&[2], id(2), Purpose::Rebalance));
@@ -137,7 +104,7 @@ fn one_whose_node_does_not_serve_gives_its_turn_away_until_it_does() {
 
 #[test]
 fn what_belongs_to_one_that_has_begun_keeps_its_turn() {
-    let mut state = online(3);
+    let mut state = serving(3);
     apply(&mut state, &plan(&[0, 1], id(3), Purpose::Rebalance));
     apply(&mut state, &plan(&[3], id(3), Purpose::Rebalance));
     apply(&mut state, &begin(1));
@@ -153,14 +120,14 @@ fn what_belongs_to_one_that_has_begun_keeps_its_turn() {
 
 #[test]
 fn the_bound_is_in_snapshots_and_there_is_none_before_a_leader_has_said() {
-    let mut state = online(2);
+    let mut state = serving(2);
     apply(&mut state, &plan(&[0, 1, 2], id(3), Purpose::Rebalance));
     let bytes = state.to_snapshot();
     assert_eq!(bytes[0], SNAPSHOT_FORMAT);
     assert_eq!(State::from_snapshot(&bytes).expect("our own"), state);
     assert!(State::from_snapshot(&bytes[..bytes.len() - 1]).is_err());
 
-    let mut earlier = online(0);
+    let mut earlier = serving(0);
     apply(&mut earlier, &plan(&[0, 1, 2], id(3), Purpose::Rebalance));
     assert_eq!(waiting(&earlier), []);
     assert_eq!(

@@ -15,7 +15,7 @@ use crate::command::parse::{ArgList, Request};
 use crate::command::spec::{Cmd, Spec};
 use crate::shard::connection::{Connection, Life};
 use crate::shard::core::{Core, Step};
-use crate::shard::mesh::{Origin, Refused};
+use crate::shard::mesh::Refused;
 
 /// Steps of comparing that take as long as a byte of input.
 const STEPS_PER_INPUT_BYTE: usize = 16;
@@ -323,15 +323,7 @@ impl Core {
         if file.queue.is_full() {
             return Err(ClientError::AclFileBusy);
         }
-        // One at a time: no connection keeps others' from the queue.
-        connection.settling = true;
-        let ticket = connection.outbox.await_reply(None);
-        let origin = Origin {
-            shard: self.id,
-            conn: connection.token,
-            ticket,
-            part: 0,
-        };
+        let origin = self.await_thread(connection);
         let saves = cmd == Cmd::AclSave;
         if file.queue.try_send(Asked { origin, saves }).is_err() {
             // The node stops, or others were faster.
@@ -339,7 +331,7 @@ impl Core {
             ClientError::AclFileBusy.write(&mut bytes);
             connection
                 .outbox
-                .fill(ticket, bytes, ephesus_wire::Lsn::ZERO);
+                .fill(origin.ticket, bytes, ephesus_wire::Lsn::ZERO);
             connection.settling = false;
         }
         Ok(Step::Done)

@@ -13,7 +13,6 @@ use crate::script::functions::{
 use crate::script::library::SCRIPT_BYTES_MAX;
 use crate::shard::connection::Connection;
 use crate::shard::core::{Core, Step};
-use crate::shard::mesh::Origin;
 
 /// Commands that change libraries, and wait for the disk.
 pub(crate) fn changes_functions(cmd: Cmd) -> bool {
@@ -82,15 +81,7 @@ impl Core {
     ) -> Result<Step, ClientError> {
         self.refuse_if_full(spec)?;
         let change = change_of(spec.cmd, request)?;
-        // One at a time: no connection keeps others' from the queue.
-        connection.settling = true;
-        let ticket = connection.outbox.await_reply(None);
-        let origin = Origin {
-            shard: self.id,
-            conn: connection.token,
-            ticket,
-            part: 0,
-        };
+        let origin = self.await_thread(connection);
         let asked = Asked {
             origin,
             is_direct: connection.kind == ListenerKind::Direct,
@@ -99,7 +90,7 @@ impl Core {
         if let Err(error) = self.node.functions.ask(asked) {
             let mut bytes = Vec::new();
             ClientError::from(error).write(&mut bytes);
-            connection.outbox.fill(ticket, bytes, Lsn::ZERO);
+            connection.outbox.fill(origin.ticket, bytes, Lsn::ZERO);
             connection.settling = false;
         }
         Ok(Step::Done)
