@@ -27,7 +27,7 @@ use crate::state::{ADDRESS_BYTES_MAX, COORDINATORS_MAX, MemberStatus, Refusal};
 use crate::view::TableUpdate;
 
 /// Version of these messages.
-pub const PROTOCOL_VERSION: u16 = 8;
+pub const PROTOCOL_VERSION: u16 = 9;
 
 /// What this release speaks: no other version, so that nothing is said that the other end does not know.
 pub const VERSIONS: Versions = Versions {

@@ -239,6 +239,8 @@ pub struct StatusReport {
     pub keys: u64,
     /// Bytes of these keys and their values.
     pub bytes: u64,
+    /// The hottest keys that [saturate](HotKeyRow::saturates) a shard each.
+    pub hot_keys: Vec<HotKeyRow>,
 }
 
 /// Why a cluster is not healthy.

@@ -1,16 +1,24 @@
 //! What the leader says of load.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::iter::zip;
+
 use ephesus_wal::Disk;
 use ephesus_wire::{NodeId, PartitionId, ShardId};
 
 use super::Coordinator;
 use super::operator::slots;
-use crate::load::ClusterLoad;
 use crate::load::report::{
-    ClusterLoadReport, HotKeyRow, HotKeysReport, PartitionLoadRow, ShardLoadRow, cpu_us, rows,
+    ClusterLoadReport, HotKeyRow, HotKeysReport, PartitionLoadRow, SATURATING_US_PER_S,
+    ShardLoadRow, cpu_us, rows,
 };
+use crate::load::{ClusterLoad, HotKeys};
 use crate::placement::Place;
 use crate::state::MemberStatus;
+
+/// Keys that a status names, at most.
+const SATURATING_MAX: usize = 16;
 
 impl<D: Disk> Coordinator<D> {
     /// The load of the cluster, as far as nodes have told it since this coordinator leads.
@@ -32,14 +40,54 @@ impl<D: Disk> Coordinator<D> {
         cpu.collect()
     }
 
+    /// Whether a shard of a node has so much to do that it can be for the sake of one key.
+    pub(super) fn may_saturate(&self, node: NodeId) -> bool {
+        let cpu = self.loads.busiest_shard_cpu(node);
+        cpu.is_some_and(|cpu| cpu_us(cpu) >= SATURATING_US_PER_S)
+    }
+
     /// What nodes have told of hot keys; those that have not are asked.
     pub(super) fn hot_keys_report(&mut self) -> HotKeysReport {
-        let now_ms = self.now_ms;
-        self.hot_keys.want(now_ms);
-        let mut report = HotKeysReport::default();
+        self.hot_keys.want(self.now_ms);
+        let members = self.state().members().iter();
+        let missing = members.filter(|(node, member)| {
+            let told = self.hot_keys.of(**node, self.now_ms);
+            told.is_none() && member.status == MemberStatus::Live
+        });
+        HotKeysReport {
+            missing: missing.map(|(_, member)| member.name.clone()).collect(),
+            keys: self.hot_keys(),
+        }
+    }
+
+    /// The hottest keys that are too much for a shard each.
+    pub(super) fn saturating_keys(&self) -> Vec<HotKeyRow> {
+        let mut keys = self.hot_keys();
+        keys.retain(HotKeyRow::saturates);
+        keys.truncate(SATURATING_MAX);
+        keys
+    }
+
+    /// What nodes have told of hot keys, those that are used the most first.
+    fn hot_keys(&self) -> Vec<HotKeyRow> {
+        let mut cpu = BTreeMap::<Place, f32>::new();
+        for (entry, load) in zip(
+            &self.state().table().entries,
+            self.cluster_load().partitions,
+        ) {
+            if let (Some(owner), Some(load)) = (entry.primary(), load) {
+                let (node, shard) = (owner.node, owner.shard);
+                *cpu.entry(Place { node, shard }).or_default() += load.cpu;
+            }
+        }
+        let mut rows = Vec::new();
         for (node, member) in self.state().members() {
-            match self.hot_keys.of(*node, now_ms) {
-                Some(keys) => report.keys.extend(keys.keys().iter().map(|key| HotKeyRow {
+            let told = self.hot_keys.of(*node, self.now_ms);
+            for key in told.into_iter().flat_map(HotKeys::keys) {
+                let (node, shard) = (*node, ShardId(key.shard));
+                let of_shard = cpu.get(&Place { node, shard });
+                let share = f64::from(key.share) / 1e6;
+                rows.push(HotKeyRow {
                     key: key.name.bytes().to_vec(),
                     key_bytes: key.len,
                     database: key.database,
@@ -47,17 +95,12 @@ impl<D: Disk> Coordinator<D> {
                     shard: key.shard,
                     ops_per_s: key.ops_per_s,
                     share_of_shard: key.share,
-                })),
-                None if member.status == MemberStatus::Live => {
-                    report.missing.push(member.name.clone());
-                }
-                None => {}
+                    cpu_us_per_s: of_shard.map(|cpu| (cpu_us(*cpu) as f64 * share) as u64),
+                });
             }
         }
-        report
-            .keys
-            .sort_by_key(|key| std::cmp::Reverse(key.ops_per_s));
-        report
+        rows.sort_by_key(|key| Reverse(key.ops_per_s));
+        rows
     }
 
     pub(super) fn load_report(&self) -> ClusterLoadReport {
@@ -111,7 +154,7 @@ impl<D: Disk> Coordinator<D> {
         };
         let mut partitions: Vec<PartitionLoadRow> = entries.map(row).collect();
         // None is less than any.
-        partitions.sort_by_key(|row| std::cmp::Reverse((row.cpu_us_per_s, row.ops_per_s)));
+        partitions.sort_by_key(|row| Reverse((row.cpu_us_per_s, row.ops_per_s)));
         ClusterLoadReport { shards, partitions }
     }
 }

@@ -104,8 +104,12 @@ impl<D: Disk> Coordinator<D> {
         self.liveness.heard(session, heartbeat, self.member.state());
         let state = self.member.state();
         self.loads.heard(heartbeat.node, load, state, self.now_ms);
-        self.hot_keys.forget(self.now_ms);
-        if self.hot_keys.are_wanted(self.now_ms) {
+        self.hot_keys.forget(heartbeat.node, self.now_ms);
+        let is_saturated = self.may_saturate(heartbeat.node);
+        if self
+            .hot_keys
+            .are_wanted_of(heartbeat.node, is_saturated, self.now_ms)
+        {
             actions.push(Action::Answer(session, Answer::TellHotKeys));
         }
         if self.liveness.planted.has(Bug::NoReadRound) {

@@ -455,6 +455,7 @@ impl<D: Disk> Coordinator<D> {
             partitions,
             keys,
             bytes,
+            hot_keys: self.saturating_keys(),
         }
     }
 

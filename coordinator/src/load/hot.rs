@@ -1,4 +1,5 @@
-//! The hottest keys of nodes: told when an operator asks for them, and kept for a moment.
+//! The hottest keys of nodes: told when an operator asks for them, or while a shard of the node has much to do, and kept
+//! for a moment.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +19,7 @@ pub const KEY_BYTES_MAX: usize = 128;
 /// Nodes are asked for so long after an operator has, ms.
 const WANTED_MS: u64 = 3_000;
 
-/// What was told longer ago is asked again, ms.
+/// What was told longer ago is not told any more, ms; it is asked again after half of that.
 const FRESH_MS: u64 = 2_000;
 
 /// A key that is used much.
@@ -142,19 +143,20 @@ impl ToldKeys {
         self.wanted_until_ms = now_ms + WANTED_MS;
     }
 
-    /// Whether nodes have to tell.
-    pub(crate) fn are_wanted(&self, now_ms: u64) -> bool {
-        now_ms < self.wanted_until_ms
+    /// Whether a node has to tell its keys: one that `is_saturated` does without an operator who asks.
+    pub(crate) fn are_wanted_of(&self, node: NodeId, is_saturated: bool, now_ms: u64) -> bool {
+        let told_ms = self.nodes.get(&node).map(|(told_ms, _)| *told_ms);
+        let is_old = |told_ms| now_ms.saturating_sub(told_ms) >= FRESH_MS / 2;
+        (is_saturated || now_ms < self.wanted_until_ms) && told_ms.is_none_or(is_old)
     }
 
     /// A member has told.
     pub(crate) fn heard(&mut self, node: NodeId, keys: HotKeys, state: &State, now_ms: u64) {
-        if !self.are_wanted(now_ms) || !state.members().contains_key(&node) {
-            return;
+        let members = state.members();
+        self.nodes.retain(|node, _| members.contains_key(node));
+        if members.contains_key(&node) {
+            self.nodes.insert(node, (now_ms, keys));
         }
-        self.nodes
-            .retain(|node, _| state.members().contains_key(node));
-        self.nodes.insert(node, (now_ms, keys));
     }
 
     /// What a node has told just now.
@@ -163,10 +165,10 @@ impl ToldKeys {
         (now_ms.saturating_sub(*told_ms) <= FRESH_MS).then_some(keys)
     }
 
-    /// Forgets what nobody has asked for lately.
-    pub(crate) fn forget(&mut self, now_ms: u64) {
-        if !self.are_wanted(now_ms) {
-            self.nodes.clear();
+    /// Forgets what a node has told too long ago.
+    pub(crate) fn forget(&mut self, node: NodeId, now_ms: u64) {
+        if self.of(node, now_ms).is_none() {
+            self.nodes.remove(&node);
         }
     }
 }

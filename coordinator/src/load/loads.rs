@@ -173,6 +173,18 @@ impl Loads {
         Some(self.shard(place, state, now_ms)?.get(MINUTE)?.cpu)
     }
 
+    /// The share of a CPU that the busiest shard of a node takes, over the last minute, as it has told last.
+    #[must_use]
+    pub fn busiest_shard_cpu(&self, node: NodeId) -> Option<f32> {
+        let place = |shard| Place {
+            node,
+            shard: ShardId(shard),
+        };
+        let shards = self.shards.range(place(0)..=place(u16::MAX));
+        let cpu = shards.filter_map(|(_, windows)| Some(windows.get(MINUTE)?.cpu));
+        cpu.max_by(f32::total_cmp)
+    }
+
     /// What is known of a partition that has this entry in the table.
     #[must_use]
     pub fn partition(

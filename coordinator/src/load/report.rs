@@ -96,6 +96,20 @@ pub struct HotKeyRow {
     pub ops_per_s: u64,
     /// Its part of all uses of keys in the shard, millionths.
     pub share_of_shard: u32,
+    /// The same part of the CPU time that the shard's partitions take, us per second; none: the node has not told it yet.
+    pub cpu_us_per_s: Option<u64>,
+}
+
+/// A key that takes so much of a CPU, us per second: what comes to its shard beside finds it at work half of the time,
+/// and waits on average for as long as it takes itself (M/M/1), whichever shard that is.
+pub(crate) const SATURATING_US_PER_S: u64 = 500_000;
+
+impl HotKeyRow {
+    /// Whether the key alone is too much for a shard, so that no move helps.
+    #[must_use]
+    pub fn saturates(&self) -> bool {
+        self.cpu_us_per_s >= Some(SATURATING_US_PER_S)
+    }
 }
 
 impl From<Rates> for RatesRow {

@@ -3,7 +3,8 @@
 //! ```text
 //! status        {"cluster": hex or "", "healthy": bool, "problems": [PROBLEM], "leader": number,
 //!                "term", "commit_index", "table_version", "coordinators",
-//!                "nodes": {status: count}, "partitions": {status: count}, "keys", "bytes"}
+//!                "nodes": {status: count}, "partitions": {status: count}, "keys", "bytes",
+//!                "hot_keys": [KEY], those that are too much for a shard each, 16 at most}
 //! PROBLEM       {"kind": snake_case word, "message": sentence, what the sentence names: value}
 //! nodes         [{"name", "id": hex, "status", "draining": bool, "incarnation", "shards",
 //!                "capacity": per cent, "partitions", "keys", "bytes", "last_heartbeat_ms": null if this leader has not heard of it,
@@ -19,9 +20,11 @@
 //! WINDOWS       "last_1s": RATES, "last_1m": RATES, "last_10m": RATES; null if not told, as of partitions that
 //!               are none of the hottest of their node
 //! RATES         {"ops_per_s", "bytes_in_per_s", "bytes_out_per_s", "cpu_us_per_s"}
-//! hot           {"partitions": as by load, 16 at most, and with --keys "keys": [{"key": its first 128 bytes as text,
-//!                "key_bytes": how many it has, "database", "node": name, "shard", "ops_per_s": at least,
-//!                "share_of_shard": of all uses of keys there}], the hottest first}
+//! hot           {"partitions": as by load, 16 at most, and with --keys "keys": [KEY], the hottest first}
+//! KEY           {"key": its first 128 bytes as text, "key_bytes": how many it has, "database", "node": name,
+//!                "shard", "ops_per_s": at least, "share_of_shard": of all uses of keys there,
+//!                "cpu_us_per_s": the same part of the CPU time of the shard's partitions, null if not told,
+//!                "saturates": whether no move helps}
 //! coordinators  [{"id", "address": "host:port", "leader": bool, "votes": bool, "matched": log index,
 //!                "active": bool, "last_heard_ms": null if this leader has not heard of it,
 //!                "refused": likewise, "refusals": {reason: count}}]
@@ -72,27 +75,21 @@ pub fn render(report: &Report) -> Option<String> {
     Some(text)
 }
 
-/// Hot partitions, and keys if they were asked for.
-#[must_use]
-#[expect(clippy::expect_used, reason = "rows of numbers and text are JSON")]
-pub fn hot(partitions: &[PartitionLoadRow], keys: Option<&HotKeysReport>) -> String {
-    #[derive(Serialize)]
-    struct Key<'a> {
-        key: String,
-        key_bytes: u32,
-        database: u8,
-        node: &'a str,
-        shard: u16,
-        ops_per_s: u64,
-        share_of_shard: f64,
-    }
-    #[derive(Serialize)]
-    struct Hot<'a> {
-        partitions: &'a [PartitionLoadRow],
-        #[serde(skip_serializing_if = "Option::is_none")]
-        keys: Option<Vec<Key<'a>>>,
-    }
-    fn key(row: &HotKeyRow) -> Key<'_> {
+#[derive(Debug, Serialize)]
+struct Key<'a> {
+    key: String,
+    key_bytes: u32,
+    database: u8,
+    node: &'a str,
+    shard: u16,
+    ops_per_s: u64,
+    share_of_shard: f64,
+    cpu_us_per_s: Option<u64>,
+    saturates: bool,
+}
+
+impl Key<'_> {
+    fn of(row: &HotKeyRow) -> Key<'_> {
         Key {
             key: key_text(&row.key),
             key_bytes: row.key_bytes,
@@ -101,11 +98,25 @@ pub fn hot(partitions: &[PartitionLoadRow], keys: Option<&HotKeysReport>) -> Str
             shard: row.shard,
             ops_per_s: row.ops_per_s,
             share_of_shard: f64::from(row.share_of_shard) / 1e6,
+            cpu_us_per_s: row.cpu_us_per_s,
+            saturates: row.saturates(),
         }
+    }
+}
+
+/// Hot partitions, and keys if they were asked for.
+#[must_use]
+#[expect(clippy::expect_used, reason = "rows of numbers and text are JSON")]
+pub fn hot(partitions: &[PartitionLoadRow], keys: Option<&HotKeysReport>) -> String {
+    #[derive(Serialize)]
+    struct Hot<'a> {
+        partitions: &'a [PartitionLoadRow],
+        #[serde(skip_serializing_if = "Option::is_none")]
+        keys: Option<Vec<Key<'a>>>,
     }
     let hot = Hot {
         partitions,
-        keys: keys.map(|report| report.keys.iter().map(key).collect()),
+        keys: keys.map(|report| report.keys.iter().map(Key::of).collect()),
     };
     serde_json::to_string_pretty(&hot).expect("rows of numbers and text are JSON") + "\n"
 }
@@ -140,6 +151,7 @@ struct Status<'a> {
     partitions: &'a BTreeMap<String, u64>,
     keys: u64,
     bytes: u64,
+    hot_keys: Vec<Key<'a>>,
 }
 
 impl Status<'_> {
@@ -157,6 +169,7 @@ impl Status<'_> {
             partitions: &report.partitions,
             keys: report.keys,
             bytes: report.bytes,
+            hot_keys: report.hot_keys.iter().map(Key::of).collect(),
         }
     }
 }

@@ -194,6 +194,12 @@ impl Coordinators {
                 for sentence in unmet {
                     eprintln!("{sentence}");
                 }
+                let Report::Status(status) = self.ask(&Query::Status)? else {
+                    return Err(OperatorError::Unexpected);
+                };
+                for key in &status.hot_keys {
+                    eprintln!("{}", text::load::saturating(key));
+                }
                 Ok((plan, bytes))
             }
             _ => Err(OperatorError::Unexpected),

@@ -57,6 +57,9 @@ fn status(report: &StatusReport) -> String {
     ] {
         table.row([name.to_owned(), value]);
     }
+    for key in &report.hot_keys {
+        table.row(["hot key".to_owned(), load::saturating(key)]);
+    }
     table.render()
 }
 

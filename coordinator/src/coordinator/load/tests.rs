@@ -162,6 +162,50 @@ fn a_new_leader_knows_what_it_was_told_itself() {
     assert_eq!(known(&world), 0);
 }
 
+/// Who was asked to tell its keys.
+fn asked(world: &mut World) -> BTreeSet<u64> {
+    let told = world.told();
+    let asked = told
+        .iter()
+        .filter(|(_, answer)| *answer == Answer::TellHotKeys);
+    asked.map(|(session, _)| *session).collect()
+}
+
+#[test]
+fn a_key_that_is_too_much_for_a_shard_is_named_unasked() {
+    let mut world = cluster(1, 2);
+    // A tenth of a CPU, and then all of it.
+    tell(&mut world, 1, board(1, 16, 20_000).report());
+    assert_eq!(asked(&mut world), BTreeSet::new());
+    tell(&mut world, 1, board(1, 16, 200_000).report());
+    assert_eq!(asked(&mut world), BTreeSet::from([1]));
+    let key = |name: &[u8], share| HotKey {
+        shard: 0,
+        database: 0,
+        name: KeyName::new(name),
+        len: name.len() as u32,
+        ops_per_s: u64::from(share),
+        share,
+    };
+    let keys = HotKeys::new(vec![key(b"much", 520_000), key(b"less", 480_000)]);
+    let node = id(1);
+    world.say(1, 1, Request::HotKeys { node, keys });
+    // It has just told.
+    tell(&mut world, 1, board(1, 16, 200_000).report());
+    assert_eq!(asked(&mut world), BTreeSet::new());
+    let named = |world: &mut World| match ask(world, Query::Status) {
+        Report::Status(status) => status.hot_keys,
+        other => panic!("{other:?}"),
+    };
+    let keys = named(&mut world);
+    let found: Vec<_> = keys.iter().map(|row| (&row.key[..], row.shard)).collect();
+    assert_eq!(found, [(&b"much"[..], 0)]);
+    let cpu = keys[0].cpu_us_per_s.expect("it is known");
+    assert!((515_000..525_000).contains(&cpu), "{cpu}");
+    beat(&mut world, 2, 3_000);
+    assert_eq!(named(&mut world), []);
+}
+
 #[test]
 fn hot_keys_are_asked_for_when_an_operator_wants_to_know_them() {
     let mut world = cluster(1, 2);
@@ -178,21 +222,11 @@ fn hot_keys_are_asked_for_when_an_operator_wants_to_know_them() {
         let keys = keys.clone();
         world.say(1, n.into(), Request::HotKeys { node, keys });
     };
-    let asked = |world: &mut World| {
-        let told = world.told();
-        let asked = told
-            .iter()
-            .filter(|(_, answer)| *answer == Answer::TellHotKeys);
-        asked
-            .map(|(session, _)| *session)
-            .collect::<BTreeSet<u64>>()
-    };
     let report = |world: &mut World| match ask(world, Query::HotKeys) {
         Report::HotKeys(report) => report,
         other => panic!("{other:?}"),
     };
     // Nobody has asked.
-    tell(&mut world, 1);
     beat(&mut world, 2, 400);
     assert_eq!(asked(&mut world), BTreeSet::new());
     assert_eq!(report(&mut world).missing, ["node-1", "node-2"]);

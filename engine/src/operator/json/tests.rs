@@ -37,7 +37,20 @@ fn the_json_of_a_status_stays_as_it_is() {
     "online": 6
   },
   "keys": 1234567,
-  "bytes": 209715200
+  "bytes": 209715200,
+  "hot_keys": [
+    {
+      "key": "counter",
+      "key_bytes": 7,
+      "database": 2,
+      "node": "athens",
+      "shard": 1,
+      "ops_per_s": 71300,
+      "share_of_shard": 0.87,
+      "cpu_us_per_s": 713000,
+      "saturates": true
+    }
+  ]
 }
 "#;
     assert_eq!(text, expected);

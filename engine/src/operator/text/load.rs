@@ -1,6 +1,8 @@
 //! Load as tables.
 
-use ephesus_coordinator::report::{ClusterLoadReport, HotKeysReport, PartitionLoadRow, RatesRow};
+use ephesus_coordinator::report::{
+    ClusterLoadReport, HotKeyRow, HotKeysReport, PartitionLoadRow, RatesRow,
+};
 
 use super::super::table::{Align, Table};
 use super::super::units;
@@ -96,33 +98,59 @@ fn partitions<'a>(rows: impl IntoIterator<Item = &'a PartitionLoadRow>) -> Strin
 /// Hot partitions, and keys if they were asked for.
 pub(in crate::operator) fn hot(rows: &[PartitionLoadRow], keys: Option<&HotKeysReport>) -> String {
     let mut text = partitions(rows);
-    if let Some(keys) = keys {
-        let mut table = Table::with_head(&[
-            ("OPS/S", Align::Right),
-            ("OF SHARD", Align::Right),
-            ("NODE", Align::Left),
-            ("SHARD", Align::Right),
-            ("DB", Align::Right),
-            ("KEY", Align::Left),
+    let Some(keys) = keys else { return text };
+    let mut table = Table::with_head(&[
+        ("OPS/S", Align::Right),
+        ("OF SHARD", Align::Right),
+        ("CPU 1M", Align::Right),
+        ("NODE", Align::Left),
+        ("SHARD", Align::Right),
+        ("DB", Align::Right),
+        ("KEY", Align::Left),
+    ]);
+    for row in &keys.keys {
+        table.row([
+            row.ops_per_s.to_string(),
+            cpu(row.share_of_shard.into()),
+            or_nothing(row.cpu_us_per_s, cpu),
+            row.node.clone(),
+            row.shard.to_string(),
+            row.database.to_string(),
+            name(row),
         ]);
-        for row in &keys.keys {
-            let more = u64::from(row.key_bytes).saturating_sub(row.key.len() as u64);
-            let mut name = key_text(&row.key);
-            if more > 0 {
-                name += &format!("... ({more} more bytes)");
-            }
-            table.row([
-                row.ops_per_s.to_string(),
-                cpu(row.share_of_shard.into()),
-                row.node.clone(),
-                row.shard.to_string(),
-                row.database.to_string(),
-                name,
-            ]);
-        }
-        text = text + "\n" + &table.render();
+    }
+    text = text + "\n" + &table.render();
+    let mut saturating = keys.keys.iter().filter(|row| row.saturates()).peekable();
+    if saturating.peek().is_some() {
+        text += "\n";
+    }
+    for row in saturating {
+        text += &format!("{}\n", self::saturating(row));
     }
     text
+}
+
+/// A key, or its beginning and how much more there is.
+fn name(row: &HotKeyRow) -> String {
+    let more = u64::from(row.key_bytes).saturating_sub(row.key.len() as u64);
+    let name = key_text(&row.key);
+    match more {
+        0 => name,
+        more => format!("{name}... ({more} more bytes)"),
+    }
+}
+
+/// What to do about a key that is too much for a shard.
+pub(in crate::operator) fn saturating(row: &HotKeyRow) -> String {
+    format!(
+        "{} (database {}) alone takes {} of a CPU at shard {} of {}: no move cures that. Have clients cache it \
+         (CLIENT TRACKING), or split it into several keys",
+        name(row),
+        row.database,
+        or_nothing(row.cpu_us_per_s, cpu),
+        row.shard,
+        row.node,
+    )
 }
 
 #[cfg(test)]

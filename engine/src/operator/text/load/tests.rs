@@ -56,6 +56,39 @@ pub(in crate::operator) fn load_report() -> ClusterLoadReport {
     }
 }
 
+/// One that is too much for a shard, and one that is not.
+pub(in crate::operator) fn hot_keys() -> Vec<HotKeyRow> {
+    let key = |key: &[u8], key_bytes, cpu_us_per_s: Option<u64>| HotKeyRow {
+        key: key.to_vec(),
+        key_bytes,
+        database: 2,
+        node: "athens".to_owned(),
+        shard: 1,
+        ops_per_s: cpu_us_per_s.unwrap_or(500) / 10,
+        share_of_shard: 870_000,
+        cpu_us_per_s,
+    };
+    vec![key(b"counter", 7, Some(713_000)), key(b"a\xff", 130, None)]
+}
+
+#[test]
+fn a_key_that_is_too_much_for_a_shard_is_named_with_what_helps() {
+    let report = HotKeysReport {
+        missing: Vec::new(),
+        keys: hot_keys(),
+    };
+    let expected = "\
+PARTITION  SLOTS  NODE  SHARD  CPU 1S  1M  10M  OPS/S  TRAFFIC/S  BYTES
+
+OPS/S  OF SHARD  CPU 1M  NODE    SHARD  DB  KEY
+71300     87.0%   71.3%  athens      1   2  counter
+   50     87.0%       -  athens      1   2  a\\xff... (128 more bytes)
+
+counter (database 2) alone takes 71.3% of a CPU at shard 1 of athens: no move cures that. Have clients cache it (CLIENT TRACKING), or split it into several keys
+";
+    assert_eq!(hot(&[], Some(&report)), expected);
+}
+
 #[test]
 fn load_shows_shards_and_what_is_not_idle() {
     let expected = "\
