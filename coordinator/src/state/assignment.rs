@@ -1,4 +1,7 @@
 //! Who gets what nobody owns, and what becomes of it when a node has other shards.
+//!
+//! Members that apply the same log have to come to the same owners, in whatever release: a policy that is to give other
+//! ones is another policy. Its tests hold what each gives.
 
 use std::collections::BTreeSet;
 
@@ -115,3 +118,6 @@ fn own(entry: &mut PartitionEntry, place: Place) {
         in_sync: true,
     }];
 }
+
+#[cfg(test)]
+mod tests;
