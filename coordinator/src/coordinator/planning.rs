@@ -59,7 +59,7 @@ pub struct PlanResult {
 pub(super) struct Planned {
     /// By partition.
     pub(super) moves: Vec<Move>,
-    /// So many partitions wait for nodes that are away.
+    /// So many partitions wait for nodes that are away, or for a later step.
     pub(super) left: usize,
     pub(super) unmet: Vec<String>,
 }
@@ -160,6 +160,7 @@ impl PlanJob {
             let is_away = |place: &&Place| all.contains(place) && !able.contains_key(place);
             left += from.values().filter(is_away).count();
         }
+        left += plan.later;
         moves.extend(elsewhere);
         moves.sort_unstable();
         Planned { moves, left, unmet }
@@ -200,8 +201,13 @@ impl<D: Disk> Coordinator<D> {
         actions: &mut Vec<Action>,
     ) {
         // A change goes step by step; all else is planned as a whole, of which as much waits as has to.
-        let moves_max = match (&planning, self.state().moves_max()) {
-            (Planning::Own(Own::Change(_)), 1..) => self.state().moves_max() as usize,
+        let state = self.state();
+        let moves_max = match (&planning, state.moves_max() as usize) {
+            (Planning::Own(Own::Change(_)), most @ 1..) => {
+                // What operators move by itself does not count.
+                let active = state.migrations().active.values();
+                most + active.filter(|one| one.purpose == Purpose::Move).count()
+            }
             _ => usize::MAX,
         };
         self.begin_plan(Basis::Policies(policies), moves_max, planning, actions);

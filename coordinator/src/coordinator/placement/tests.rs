@@ -75,6 +75,31 @@ fn cooperative_sticky_goes_step_by_step() {
 }
 
 #[test]
+fn what_operators_move_meanwhile_does_not_end_a_change() {
+    let mut world = cluster(1, 2);
+    world.coordinators[0].moves_max = 3;
+    beat(&mut world, 2, 400);
+    for partition in 0..3 {
+        let (node, shard) = ("node-2".to_owned(), None);
+        let query = Query::Move {
+            partition,
+            node,
+            shard,
+        };
+        planned(ask(&mut world, query));
+    }
+    set(&mut world, Policy::CooperativeSticky);
+    beat(&mut world, 2, 400);
+    assert_eq!(active(&world), 6, "they take no room of the change");
+    while active(&world) > 0 {
+        carry_out(&mut world, 2);
+        beat(&mut world, 2, 400);
+    }
+    assert_eq!(state(&world).owned(id(2)).count(), 8);
+    assert_eq!(state(&world).course(), Course::Follows);
+}
+
+#[test]
 fn what_is_in_vain_is_tried_again_ever_more_rarely_until_it_is_cancelled() {
     let mut world = cluster(1, 2);
     let policy = Policy::Sticky;
