@@ -101,8 +101,10 @@ impl Calm {
     /// cancelled a part of it.
     fn is_step_due(&mut self, state: &State, now_ms: u64) -> bool {
         let mut active = state.migrations().active.values();
+        // What waits for nodes that are away may wait for long, and goes elsewhere by the next step.
+        let mut retries = state.retries().values();
         if active.any(|migration| migration.purpose == Purpose::Rebalance)
-            || !state.retries().is_empty()
+            || retries.any(|retry| state.awaits(retry))
         {
             if let Some((_, at_ms)) = &mut self.step {
                 *at_ms = now_ms;

@@ -1,6 +1,9 @@
+use ephesus_wire::MigrationId;
+
 use super::*;
+use crate::coordinator::FAILED_PATIENCE_MS;
 use crate::coordinator::migrations::tests::bed::{
-    ask, beat, carry_out, cluster, join, planned, state, step,
+    CONFIRMATION, ask, beat, carry_out, cluster, join, planned, state, step,
 };
 use crate::coordinator::tests::{World, id};
 use crate::migration::Step;
@@ -222,6 +225,30 @@ fn a_change_to_what_keeps_owners_waits_for_owners_that_are_away() {
     join(&mut world, 3);
     beat(&mut world, 3, 1_000);
     assert_eq!(state(&world).course(), Course::Follows);
+}
+
+#[test]
+fn a_change_goes_on_without_a_node_that_stays_away() {
+    let mut world = placed(1, Policy::CooperativeSticky);
+    world.coordinators[0].moves_max = 2;
+    join(&mut world, 3);
+    beat(&mut world, 3, 400);
+    set(&mut world, Policy::CooperativeSticky);
+    beat(&mut world, 3, 400);
+    assert_eq!(active(&world), 2, "one to each");
+    let until = world.now + FAILED_PATIENCE_MS + 20_000;
+    while world.now < until {
+        beat(&mut world, 2, 1_000);
+        let active = state(&world).migrations().active.iter();
+        let to_second = active.filter(|(_, migration)| migration.target.node == id(2));
+        let to_second: Vec<u64> = to_second.map(|(id, _)| id.0).collect();
+        for migration in to_second {
+            step(&mut world, 1, migration, Step::Begin);
+            let confirmed = vec![(MigrationId(migration), CONFIRMATION)];
+            step(&mut world, 1, migration, Step::Commit(confirmed));
+        }
+    }
+    assert_eq!(state(&world).owned(id(2)).count(), 8);
 }
 
 #[test]
