@@ -20,7 +20,7 @@ use crate::placement::{
     Located, Move, Place, Planner, Policy, Request, Share, Spec, Unmet, rebalance,
 };
 use crate::report::Report;
-use crate::state::Scene;
+use crate::state::{Course, Scene};
 
 /// A plan that is not made so soon is given up, ms.
 pub const PLAN_PATIENCE_MS: u64 = 30_000;
@@ -316,7 +316,7 @@ impl<D: Disk> Coordinator<D> {
         }
     }
 
-    /// Plans what an operator wants; answers at once if that is nothing.
+    /// Plans what an operator wants; answers at once if that is nothing, and ends no rest.
     fn plan_moves(
         &mut self,
         operation: Operation,
@@ -324,7 +324,7 @@ impl<D: Disk> Coordinator<D> {
         inputs: &mut Vec<Input>,
         actions: &mut Vec<Action>,
     ) {
-        if moves.is_empty() {
+        if moves.is_empty() && self.state().course() != Course::Rests {
             actions.push(operation.answer(Report::Planned(Vec::new())));
             return;
         }

@@ -252,6 +252,27 @@ fn a_change_goes_on_without_a_node_that_stays_away() {
 }
 
 #[test]
+fn a_rest_ends_once_an_operator_asks_whether_something_has_to_move_or_not() {
+    let drain = Query::Drain {
+        node: "node-3".to_owned(),
+        on: true,
+    };
+    for asked in [Query::Rebalance { dry_run: false }, drain] {
+        let mut world = placed(2, Policy::Sticky);
+        join(&mut world, 3);
+        beat(&mut world, 3, 400);
+        if let Query::Rebalance { .. } = asked {
+            planned(ask(&mut world, asked.clone()));
+            carry_out(&mut world, 3);
+        }
+        ask(&mut world, Query::CancelPlacement);
+        assert_eq!(state(&world).course(), Course::Rests);
+        assert_eq!(planned(ask(&mut world, asked)), []);
+        assert_eq!(state(&world).course(), Course::Follows);
+    }
+}
+
+#[test]
 fn a_node_is_emptied_while_others_are_away() {
     for policy in [
         Policy::Ring(Ring::default()),
