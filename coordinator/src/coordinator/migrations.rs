@@ -42,6 +42,8 @@ pub(super) struct Migrating {
     waiting: BTreeMap<MigrationId, Retry>,
     pub(super) calm: Calm,
     looked_at_ms: Option<u64>,
+    /// The last that was planned when this leader has first looked: others may have copied before.
+    earlier: Option<MigrationId>,
     pace: Pace,
 }
 
@@ -108,8 +110,12 @@ impl Migrating {
             ..progress
         };
         let before = self.noted.get(&id).cloned();
-        let copied = before.as_ref().map_or(0, |before| before.progress.bytes);
-        let more = progress.bytes.saturating_sub(copied);
+        let is_whole = self.earlier.is_some_and(|earlier| id > earlier);
+        let more = match &before {
+            Some(before) => progress.bytes.saturating_sub(before.progress.bytes),
+            None if is_whole => progress.bytes,
+            None => 0,
+        };
         let mut noted = Noted {
             progress,
             at_ms: now_ms,
@@ -192,6 +198,8 @@ impl<D: Disk> Coordinator<D> {
         let looked_ms = self.migrating.looked_at_ms.replace(now_ms);
         let state = self.member.state();
         let migrating = &mut self.migrating;
+        let last = state.migrations().last;
+        migrating.earlier.get_or_insert(last);
         let is_busy = !state.migrations().active.is_empty();
         let passed_ms = now_ms - looked_ms.unwrap_or(now_ms);
         migrating.pace.pass(is_busy, passed_ms);

@@ -426,7 +426,11 @@ fn attempts_are_bounded_wait_longer_each_time_and_keep_the_last_error() {
 
 #[test]
 fn what_is_copied_counts_once_and_however_much_it_is() {
-    let mut migrating = Migrating::default();
+    let earlier = Some(MigrationId(0));
+    let mut migrating = Migrating {
+        earlier,
+        ..Migrating::default()
+    };
     let progress = |bytes| Progress {
         bytes,
         ..Progress::default()

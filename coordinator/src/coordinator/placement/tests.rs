@@ -1,13 +1,15 @@
 use ephesus_wire::MigrationId;
 
 use super::*;
+use crate::coordinator::Event;
 use crate::coordinator::FAILED_PATIENCE_MS;
 use crate::coordinator::migrations::tests::bed::{
     CONFIRMATION, ask, beat, carry_out, cluster, join, planned, state, step,
 };
 use crate::coordinator::tests::{World, id};
-use crate::migration::Step;
+use crate::migration::{Progress, Step};
 use crate::placement::Ring;
+use crate::protocol::Request;
 use crate::report::{Query, Report};
 
 fn show(world: &mut World, policy: Option<Policy>) -> PlacementReport {
@@ -270,6 +272,53 @@ fn a_rest_ends_once_an_operator_asks_whether_something_has_to_move_or_not() {
         assert_eq!(planned(ask(&mut world, asked)), []);
         assert_eq!(state(&world).course(), Course::Follows);
     }
+}
+
+/// What the source of the first migration has copied of it so far.
+fn say_copied(world: &mut World, bytes: u64) {
+    let leader = world.leader();
+    let progress = Progress {
+        bytes,
+        ..Progress::default()
+    };
+    let request = Request::Progress {
+        node: id(1),
+        incarnation: 1,
+        progress: vec![(MigrationId(1), progress)],
+    };
+    world.say(leader, 1, request);
+}
+
+#[test]
+fn what_was_copied_before_a_leader_looks_is_not_of_its_rate() {
+    let mut world = cluster(3, 2);
+    let query = Query::Move {
+        partition: 0,
+        node: "node-2".to_owned(),
+        shard: None,
+    };
+    planned(ask(&mut world, query));
+    step(&mut world, 1, 1, Step::Begin);
+    let mut copied = 0;
+    let mut copy = |world: &mut World| {
+        for _ in 0..100 {
+            beat(world, 2, 1_000);
+            copied += 10_000_000;
+            say_copied(world, copied);
+        }
+        let rate = show(world, None).bytes_per_s;
+        assert!(
+            rate.is_some_and(|rate| (9_000_000..=10_000_000).contains(&rate)),
+            "{rate:?}"
+        );
+    };
+    copy(&mut world);
+    let first = world.leader();
+    world.turn(first, Some(Event::StepAside));
+    world.pass(1_500);
+    assert_ne!(world.leader(), first);
+    join(&mut world, 2);
+    copy(&mut world);
 }
 
 #[test]
