@@ -98,6 +98,18 @@ pub(super) enum Own {
 }
 
 impl PlanJob {
+    /// Plans of an empty cluster.
+    #[cfg(test)]
+    pub(crate) fn of_nothing() -> PlanJob {
+        PlanJob {
+            ticket: Ticket(0),
+            version: 0,
+            scene: Scene::default(),
+            moves_max: usize::MAX,
+            basis: Basis::Policies(vec![Policy::Sticky]),
+        }
+    }
+
     /// Makes the plans: the same ones wherever it runs.
     #[must_use]
     pub fn run(&self) -> PlanResult {

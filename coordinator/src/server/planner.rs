@@ -22,7 +22,9 @@ impl Planner {
 
     /// Has a plan made. One that is lost is given up by the coordinator after a while.
     pub(super) fn make(&mut self, job: PlanJob) {
-        if self.running.is_none() {
+        // It may have panicked, and said so: that is the end of one plan only.
+        let is_over = |(_, thread): &(_, JoinHandle<()>)| thread.is_finished();
+        if self.running.as_ref().is_none_or(is_over) {
             let (jobs, waiting) = flume::unbounded::<PlanJob>();
             let made = self.made.clone();
             let run = move || {
@@ -54,5 +56,30 @@ impl Drop for Planner {
             // It has panicked if this fails, and said so.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn another_thread_plans_after_one_that_has_panicked() {
+        let (made, plans) = flume::unbounded();
+        let mut planner = Planner::new(made);
+        let (jobs, _) = flume::unbounded();
+        let builder = thread::Builder::new().name("panics".into());
+        let panicked = builder.spawn(|| panic!("as one that plans may"));
+        let panicked = panicked.expect("a thread");
+        while !panicked.is_finished() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        planner.running = Some((jobs, panicked));
+        planner.make(PlanJob::of_nothing());
+        let event = plans.recv_timeout(Duration::from_secs(10));
+        assert!(matches!(event, Ok(Event::Planned(_))), "{event:?}");
     }
 }
