@@ -427,14 +427,14 @@ impl<D: Disk> Coordinator<D> {
     fn status(&self) -> StatusReport {
         let state = self.state();
         let mut nodes = BTreeMap::<String, u64>::new();
-        let (mut keys, mut bytes) = (0, 0);
+        let (mut keys, mut bytes) = (0u64, 0u64);
         for (id, member) in state.members() {
             *nodes
                 .entry(member_word(member.status).to_owned())
                 .or_default() += 1;
             if let Some((heard, _)) = self.liveness.heard_of(*id) {
-                keys += heard.figures.keys;
-                bytes += heard.figures.bytes;
+                keys = keys.saturating_add(heard.figures.keys);
+                bytes = bytes.saturating_add(heard.figures.bytes);
             }
         }
         let mut partitions = BTreeMap::<String, u64>::new();

@@ -4,6 +4,9 @@
 //! two bytes  the upper half of a float: 8 bits of exponent, 7 of mantissa, 0.4% wide
 //! one byte   5 bits of exponent from a smallest number on, 3 of mantissa, 12% wide; 0 is 0
 //! ```
+//!
+//! Whatever bytes say, what is read is finite, not negative, and no more than one byte can tell of its kind, which is
+//! more than a shard can do: 56 CPUs, 58 million operations or 15 GB per second.
 
 /// Bits of a float's mantissa that one byte leaves out, and that two leave out.
 const CUT_OF_ONE: u32 = 20;
@@ -45,10 +48,10 @@ pub(super) fn two(value: f32) -> [u8; 2] {
 }
 
 /// What is no number that can be told is 0.
-pub(super) fn of_two(code: [u8; 2]) -> f32 {
+pub(super) fn of_two(code: [u8; 2], smallest: i32) -> f32 {
     let value = f32::from_bits(u32::from(u16::from_le_bytes(code)) << CUT_OF_TWO);
     match value.is_finite() && value > 0.0 {
-        true => value,
+        true => value.min(of_one(u8::MAX, smallest)),
         false => 0.0,
     }
 }

@@ -80,7 +80,7 @@ fn codes_are_as_near_as_they_say() {
     for _ in 0..10_000 {
         let value =
             (rng.below(1 << 24) + 1) as f32 * f32::from_bits((rng.below(20) as u32 + 117) << 23);
-        let two = codes::of_two(codes::two(value));
+        let two = codes::of_two(codes::two(value), codes::SIZE);
         assert!(is_near(two, value, 0.004), "{value}: {two}");
         if (0.1..1e7).contains(&value) {
             let one = codes::of_one(codes::one(value, codes::OPS), codes::OPS);
@@ -88,7 +88,7 @@ fn codes_are_as_near_as_they_say() {
         }
     }
     for nothing in [0.0, -1.0, f32::NAN] {
-        assert_eq!(codes::of_two(codes::two(nothing)), 0.0);
+        assert_eq!(codes::of_two(codes::two(nothing), codes::CPU), 0.0);
         assert_eq!(
             codes::of_one(codes::one(nothing, codes::CPU), codes::CPU),
             0.0
@@ -101,11 +101,12 @@ fn codes_are_as_near_as_they_say() {
         );
     }
     for code in 0..=u16::MAX {
-        let value = codes::of_two(code.to_le_bytes());
-        assert!(value.is_finite() && value >= 0.0);
+        let value = codes::of_two(code.to_le_bytes(), codes::CPU);
+        assert!((0.0..=56.0).contains(&value));
     }
     assert!(codes::of_one(codes::one(f32::INFINITY, codes::SIZE), codes::SIZE).is_finite());
-    assert!(codes::of_two(codes::two(f32::INFINITY)).is_finite());
+    let most = codes::of_one(u8::MAX, codes::OPS);
+    assert_eq!(codes::of_two(codes::two(f32::INFINITY), codes::OPS), most);
 }
 
 /// The board of a node that has every partition, each of which is busy.

@@ -139,10 +139,10 @@ fn take_windows(bytes: &mut &[u8], most: usize) -> Option<Vec<(u16, [Rates; WIND
         let id = take_u16(bytes)?;
         let mut windows = [Rates::default(); WINDOWS_S.len()];
         for rates in &mut windows {
-            rates.ops = codes::of_two(take(bytes)?);
-            rates.bytes_in = codes::of_two(take(bytes)?);
-            rates.bytes_out = codes::of_two(take(bytes)?);
-            rates.cpu = codes::of_two(take(bytes)?);
+            rates.ops = codes::of_two(take(bytes)?, codes::OPS);
+            rates.bytes_in = codes::of_two(take(bytes)?, codes::TRAFFIC);
+            rates.bytes_out = codes::of_two(take(bytes)?, codes::TRAFFIC);
+            rates.cpu = codes::of_two(take(bytes)?, codes::CPU);
         }
         list.push((id, windows));
     }

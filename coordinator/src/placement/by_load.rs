@@ -344,12 +344,16 @@ impl Board {
             excess => excess,
         };
         let fits = |cpu: u64| {
-            let (left, after) = (source.load - cpu, target.load.saturating_add(cpu));
+            let (left, after) = (
+                source.load.saturating_sub(cpu),
+                target.load.saturating_add(cpu),
+            );
             if source.is_apart {
                 return after <= self.bounds(target, TOLERANCE).1;
             }
             let far = |source: u64, target: u64| {
-                source.abs_diff(source_wanted) + target.abs_diff(target_wanted)
+                let far = source.abs_diff(source_wanted);
+                far.saturating_add(target.abs_diff(target_wanted))
             };
             far(left, after) < far(source.load, target.load)
         };

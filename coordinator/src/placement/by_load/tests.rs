@@ -315,3 +315,12 @@ proptest! {
         prop_assert_eq!(plan.unmet, []);
     }
 }
+
+#[test]
+fn what_no_shard_can_do_is_no_reason_to_panic() {
+    let places = [spec(1, 1), spec(2, 10_000)];
+    for cpu in [1e37, f32::INFINITY] {
+        let all = partitions(&[(1, cpu, 1), (1, cpu, 1), (2, 1.0, u64::MAX >> 20)]);
+        let _ = by_load(&places, &all);
+    }
+}
