@@ -38,6 +38,8 @@ struct Page<'a> {
 struct Section<'a> {
     case: &'a Case,
     tiles: Vec<(&'static str, String)>,
+    /// What its curves are drawn from.
+    figures: Option<Table>,
     tables: Vec<Table>,
     groups: Vec<Vec<Plot>>,
 }
@@ -69,6 +71,7 @@ impl<'a> Page<'a> {
         let section = |case| Section {
             case,
             tiles: tiles(case),
+            figures: table::of_curves(record, case),
             tables: table::of_runs(case),
             groups: plots::groups(case),
         };

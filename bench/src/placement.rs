@@ -113,7 +113,7 @@ impl PlacementArgs {
             change => {
                 let how = format!(
                     "{} partitions, {} shards per node; medians of {} rounds. A node's share is what its weight says; moved / \
-                     least is what moves for each partition that has to, whatever is done.",
+                     least is what moves for each partition that has to if all get their share: below 1 the node that joins gets less.",
                     self.partitions, self.shards, self.rounds
                 );
                 let size = (self.shards, self.partitions);
@@ -231,6 +231,6 @@ fn plot(case: &Case, question: &str) -> Plot {
     let series = lines
         .into_iter()
         .map(|(name, points)| Series::new(name, points));
-    let axes = [Axis::log("nodes", ""), Axis::log(unit, unit)];
+    let axes = [Axis::log("nodes", ""), Axis::log(unit, "")];
     Plot::new(question, Kind::Curve, axes, series.collect())
 }

@@ -3,6 +3,13 @@ use crate::stats;
 
 use super::table::keep_first;
 
+impl Case {
+    /// Whether its quantities are drawn over something.
+    pub(super) fn has_curves(&self) -> bool {
+        self.plots.iter().any(|plot| plot.kind == Kind::Curve)
+    }
+}
+
 /// The plots of a case: its own, those of its runs, and where no curve has them a bar per server for each quantity.
 pub(super) fn groups(case: &Case) -> Vec<Vec<Plot>> {
     let of_kinds = |kinds: &[Kind]| {
@@ -17,7 +24,7 @@ pub(super) fn groups(case: &Case) -> Vec<Vec<Plot>> {
     };
     groups.push(of_kinds(&[Kind::Time]));
     groups.push(of_kinds(&[Kind::Bars]));
-    if !case.plots.iter().any(|plot| plot.kind == Kind::Curve) {
+    if !case.has_curves() {
         groups.push(
             case.rows
                 .iter()

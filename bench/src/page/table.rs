@@ -68,20 +68,28 @@ impl Table {
     }
 }
 
-/// All quantities: a table for each sequence of cases with the same servers, which are its columns.
+/// All quantities but those of curves: a table for each sequence of cases with the same servers, which are its columns.
 pub(super) fn results(record: &Record) -> Vec<Table> {
-    let servers = |case: &Case| {
-        let mut names: Vec<&String> = record.servers.iter().map(|server| &server.name).collect();
-        names.extend(case.rows.iter().flat_map(|row| row.medians.keys()));
-        let is_there = |name: &&String| case.rows.iter().any(|row| row.medians.contains_key(*name));
-        names.retain(is_there);
-        keep_first(&mut names);
-        names.into_iter().cloned().collect::<Vec<String>>()
-    };
-    let cases = record.cases.iter().filter(|case| !case.rows.is_empty());
-    let cases: Vec<(&Case, Vec<String>)> = cases.map(|case| (case, servers(case))).collect();
+    let cases = record.cases.iter();
+    let cases = cases.filter(|case| !case.rows.is_empty() && !case.has_curves());
+    let cases: Vec<_> = cases.map(|case| (case, servers(record, case))).collect();
     let same = cases.chunk_by(|(_, one), (_, next)| one == next);
     same.map(results_of).collect()
+}
+
+/// What the curves of a case are drawn from.
+pub(super) fn of_curves(record: &Record, case: &Case) -> Option<Table> {
+    let has_any = case.has_curves() && !case.rows.is_empty();
+    has_any.then(|| results_of(&[(case, servers(record, case))]))
+}
+
+fn servers(record: &Record, case: &Case) -> Vec<String> {
+    let mut names: Vec<&String> = record.servers.iter().map(|server| &server.name).collect();
+    names.extend(case.rows.iter().flat_map(|row| row.medians.keys()));
+    let is_there = |name: &&String| case.rows.iter().any(|row| row.medians.contains_key(*name));
+    names.retain(is_there);
+    keep_first(&mut names);
+    names.into_iter().cloned().collect()
 }
 
 fn results_of(cases: &[(&Case, Vec<String>)]) -> Table {

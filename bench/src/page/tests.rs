@@ -37,6 +37,22 @@ fn text_of_servers_cannot_become_markup() {
 }
 
 #[test]
+fn what_curves_are_drawn_from_is_beneath_them() {
+    let mut record = record();
+    let two = record.cases.iter_mut().find(|case| case.name == "two");
+    let axes = [Axis::linear("x", ""), Axis::linear("y", "")];
+    let curve = Plot::new("", Kind::Curve, axes, Vec::new());
+    two.expect("a case").plots.push(curve);
+    let text = markdown(&record).expect("text");
+    let at = |what: &str| {
+        text.find(what)
+            .unwrap_or_else(|| panic!("no {what:?} in {text}"))
+    };
+    assert!(at("## two") < at("| two  | rate"), "{text}");
+    assert!(html(&record).expect("page").contains("<summary>figures"));
+}
+
+#[test]
 fn plots_of_nothing_are_drawn() {
     let plot = |kind, is_log: bool| {
         let axis = |label| {
