@@ -235,6 +235,13 @@ impl Keyspace {
         self.uses.untimed += 1;
     }
 
+    /// Whether anything was counted since the clock was read.
+    #[inline]
+    #[must_use]
+    pub fn is_untimed(&self) -> bool {
+        self.uses.untimed > 0
+    }
+
     /// The clock was read: what was counted since it was read before has taken so long.
     #[inline]
     pub fn note_time(&mut self, nanos: u64) {

@@ -17,6 +17,7 @@ pub(crate) struct Timing {
     since: Option<Instant>,
     /// In runs of the same one.
     runs: Vec<(Cmd, u32)>,
+    /// These, and those that do not count as executed here: forwarded or refused.
     commands: u32,
     /// How often partitions were used by the last command.
     uses: u64,
@@ -48,17 +49,14 @@ impl Timing {
         self.since = Some(now);
     }
 
-    pub(crate) fn executed(&mut self, cmd: Cmd) {
+    /// A command is over, which counts as that one if as any.
+    pub(crate) fn executed(&mut self, cmd: Option<Cmd>) {
         self.commands += 1;
+        let Some(cmd) = cmd else { return };
         match self.runs.last_mut() {
             Some((last, times)) if *last == cmd => *times += 1,
             _ => self.runs.push((cmd, 1)),
         }
-    }
-
-    /// Whether something was executed that was not counted yet.
-    pub(crate) fn is_pending(&self) -> bool {
-        self.commands > 0
     }
 
     /// How often partitions were used since this was called last; `uses` is how often at all.

@@ -491,6 +491,7 @@ impl Core {
             }
             Ok(Step::Redirected) => {
                 self.stats().count_redirection(spec.cmd);
+                self.end_uncounted(timed);
                 return true;
             }
             Err(ClientError::LargeReplies) => {
@@ -501,6 +502,7 @@ impl Core {
                 self.stats().count_failure(spec.cmd, &error);
                 self.refuse(connection, &error);
                 if error.is_rejection() {
+                    self.end_uncounted(timed);
                     return true;
                 }
             }

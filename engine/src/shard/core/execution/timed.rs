@@ -25,6 +25,7 @@ pub(crate) enum Asking<'a> {
 }
 
 /// A command that is about to be executed.
+#[derive(Clone, Copy)]
 pub(crate) struct Timed {
     is_alone: bool,
 }
@@ -47,7 +48,8 @@ impl Core {
         Timed { is_alone }
     }
 
-    /// The command was executed. What another shard does for it is that one's to note.
+    /// The command was executed. What another shard does for it is that one's to note; here it has taken its part of
+    /// the time.
     #[inline]
     pub(crate) fn end_timed(
         &mut self,
@@ -56,15 +58,11 @@ impl Core {
         spec: &Spec,
         request: &Request<'_>,
     ) {
-        if self.execution.timing.uses(self.keyspace.uses()) == 0 {
-            self.keyspace.note_other();
-        }
         if self.execution.timing.is_elsewhere {
-            return;
+            return self.end_uncounted(timed);
         }
-        self.execution.timing.executed(spec.cmd);
+        let nanos = self.end_command(timed, Some(spec.cmd));
         if timed.is_alone {
-            let nanos = self.end_timing();
             if spec.counts_keys() {
                 let took = pace::as_input(Duration::from_nanos(nanos));
                 self.keyspace.add_work(took);
@@ -73,9 +71,27 @@ impl Core {
         }
     }
 
-    /// Counts what was executed since the clock was read last; answers what each has taken, ns.
+    /// A command is over that does not count as one that was executed here.
+    pub(crate) fn end_uncounted(&mut self, timed: Timed) {
+        self.end_command(timed, None);
+    }
+
+    #[inline]
+    fn end_command(&mut self, timed: Timed, cmd: Option<Cmd>) -> u64 {
+        if self.execution.timing.uses(self.keyspace.uses()) == 0 {
+            self.keyspace.note_other();
+        }
+        self.execution.timing.executed(cmd);
+        match timed.is_alone {
+            true => self.end_timing(),
+            false => 0,
+        }
+    }
+
+    /// Counts what was executed since the clock was read last, so that a timing begins with nothing; answers what each
+    /// has taken, ns.
     pub(crate) fn end_timing(&mut self) -> u64 {
-        if !self.execution.timing.is_pending() {
+        if !self.keyspace.is_untimed() {
             return 0;
         }
         let now = self.node.time.instant();
@@ -139,3 +155,6 @@ fn shown(spec: &Spec, request: &Request<'_>) -> Vec<Vec<u8>> {
         .collect();
     slow::kept(args.into_iter())
 }
+
+#[cfg(test)]
+mod tests;
