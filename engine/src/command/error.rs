@@ -686,6 +686,14 @@ impl ClientError {
         )
     }
 
+    /// How long the error reply is, bytes.
+    #[must_use]
+    pub fn reply_len(&self) -> usize {
+        let mut out = Vec::new();
+        self.write(&mut out);
+        out.len()
+    }
+
     /// Appends the error reply.
     pub fn write(&self, out: &mut Vec<u8>) {
         write_line(out, format_args!("-{self}\r\n"));

@@ -35,7 +35,7 @@ const ASKED: [&str; 25] = [
     "CLUSTER SLOT-STATS NOSUCH 1",
 ];
 
-const USED: [&str; 13] = [
+const USED: [&str; 17] = [
     "SET {a}1 12345",
     "SET {a}2 1",
     "GET {a}1",
@@ -49,6 +49,11 @@ const USED: [&str; 13] = [
     "DEL gone",
     "GET nosuchkey",
     "EXISTS {b}1 {b}2",
+    // What fails counts, too.
+    "SET d text",
+    "INCR d",
+    "SET d 1 NX XX",
+    "GETRANGE d x 1",
 ];
 
 fn enable(client: &mut Client, word: &str) {
@@ -88,7 +93,7 @@ fn slots_of_a_direct_port_are_told_as_valkey_tells_them() {
         for used in USED {
             assert_eq!(ours.say(used), theirs.say(used), "{used}");
         }
-        for key in ["a", "b", "c", "gone", "nosuchkey", "other"] {
+        for key in ["a", "b", "c", "d", "gone", "nosuchkey", "other"] {
             let slot = slot(key.as_bytes());
             assert_eq!(
                 row(&mut ours, slot),

@@ -19,17 +19,22 @@ impl Core {
         request: &Request<'_>,
         slot: Slot,
     ) -> Result<(), ClientError> {
-        self.refuse_if_full(spec)?;
+        let refused = self.refuse_if_full(spec);
         let is_observed = self.keyspace.is_observed() || asker.tracks_reads();
         if is_observed {
             self.keyspace.set_writer(Some(asker.client(self.id)));
         }
         let outcome = self.respond(asker, |keyspace, reply| {
             let before = reply.out.len();
-            keyspace.execute(spec, request, slot, reply)?;
-            let bytes = (request.bytes(), reply.out.len() - before);
-            keyspace.note_use(spec, request, slot, bytes);
-            Ok(())
+            let executed = refused.and_then(|()| keyspace.execute(spec, request, slot, reply));
+            let bytes_out = match &executed {
+                // It is executed later.
+                Err(ClientError::LargeReplies) => return executed,
+                Err(error) => error.reply_len(),
+                Ok(()) => reply.out.len() - before,
+            };
+            keyspace.note_use(spec, request, slot, (request.bytes(), bytes_out));
+            executed
         });
         if is_observed {
             self.note_observed(asker, spec, request, &outcome);
@@ -76,3 +81,6 @@ impl Core {
         Ok(Some((out, gate)))
     }
 }
+
+#[cfg(test)]
+mod tests;

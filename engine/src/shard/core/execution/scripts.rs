@@ -251,6 +251,17 @@ impl Core {
         self.stats().script_bytes.set(script_bytes as u64);
         self.stats().function_bytes.set(function_bytes as u64);
         self.execution.scripts = Some(scripts);
+        match &outcome {
+            // What has succeeded has noted it, and what has to wait is executed later.
+            Ok(()) | Err(ClientError::LargeReplies) => {}
+            Err(error) => {
+                if let Some(key) = spec.keys_of(request).next() {
+                    let bytes = (request.bytes(), error.reply_len());
+                    let slot = slot_of(request.arg(key));
+                    self.keyspace.note_use(spec, request, slot, bytes);
+                }
+            }
+        }
         outcome
     }
 
