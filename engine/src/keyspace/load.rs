@@ -9,7 +9,8 @@
 use std::time::Duration;
 
 use ephesus_coordinator::load::Amount;
-use ephesus_wire::{PartitionId, Slot, slot_of};
+use ephesus_wire::resp::reply;
+use ephesus_wire::{PartitionId, Slot, database, slot_of};
 
 use super::Keyspace;
 use crate::command::parse::ArgList;
@@ -59,7 +60,8 @@ pub(super) struct Uses {
 }
 
 impl Keyspace {
-    /// A command was executed here, whose request and reply are so long; `slot` is its first key's.
+    /// A command was executed here, whose request, with keys as they are stored, and reply are so long; `slot` is its
+    /// first key's.
     #[inline]
     pub fn note_use<A: ArgList + ?Sized>(
         &mut self,
@@ -69,11 +71,12 @@ impl Keyspace {
         (bytes_in, bytes_out): (usize, usize),
     ) {
         if !spec.may_have_many_keys() {
+            let key = args.arg(spec.first_key_at());
+            let bytes_in = bytes_in.saturating_sub(prefix_bytes(key));
             if self.hot.is_due() {
-                self.count_hot(spec, args.arg(spec.first_key_at()));
+                self.count_hot(spec, key);
             }
             if self.tracking.is_some() {
-                let key = args.arg(spec.first_key_at());
                 self.look_at_use(slot, key, (bytes_in + bytes_out) as u64);
             }
             return self.note_use_of(slot, bytes_in as u64, bytes_out as u64);
@@ -89,6 +92,10 @@ impl Keyspace {
         (bytes_in, bytes_out): (usize, usize),
     ) {
         let count = spec.keys_of(args).count().max(1) as u64;
+        let prefixes = spec
+            .keys_of(args)
+            .map(|index| prefix_bytes(args.arg(index)));
+        let bytes_in = bytes_in.saturating_sub(prefixes.sum());
         let (bytes_in, bytes_out) = (bytes_in as u64, bytes_out as u64);
         let (mut more_in, mut more_out) = (bytes_in % count, bytes_out % count);
         for index in spec.keys_of(args) {
@@ -301,6 +308,15 @@ impl Keyspace {
             };
             take(*id, amount);
         }
+    }
+}
+
+/// By how much a key as it is stored makes a request longer than as clients name it.
+#[inline]
+fn prefix_bytes(stored: &[u8]) -> usize {
+    match database::split(stored) {
+        (_, key) if key.len() == stored.len() => 0,
+        (_, key) => reply::command_len(&[stored]) - reply::command_len(&[key]),
     }
 }
 

@@ -16,6 +16,35 @@ fn used(bed: &mut Bed, client: Client, words: &[&str]) -> (String, [u64; 3]) {
 }
 
 #[test]
+fn bytes_are_those_that_clients_send_whatever_their_database_is() {
+    let mut bed = Bed::new(1, &[]);
+    let client = bed.connect(0, Entry);
+    let key = key(0, 0);
+    let long = format!("{{{key}}}{}", "x".repeat(95));
+    let commands = [
+        &["SET", &key, "1"][..],
+        &["GET", &long],
+        &["MGET", &key, &long, &key],
+        &[
+            "EVAL",
+            "return redis.call('GET', KEYS[1])",
+            "2",
+            &key,
+            &long,
+        ],
+        &["COPY", &key, &long, "DB", "2", "REPLACE"],
+    ];
+    for database in ["SELECT 0", "SELECT 1", "SELECT 15"] {
+        bed.ask(client, &[database]);
+        for words in commands {
+            let (answer, [_, bytes_in, bytes_out]) = used(&mut bed, client, words);
+            let bytes = [command(words).len() as u64, answer.len() as u64];
+            assert_eq!([bytes_in, bytes_out], bytes, "{database}: {words:?}");
+        }
+    }
+}
+
+#[test]
 fn commands_that_fail_count_at_their_keys() {
     let mut bed = Bed::new(1, &[]);
     let client = bed.connect(0, Entry);
