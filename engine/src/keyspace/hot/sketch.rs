@@ -5,13 +5,15 @@
 //! never too small, at most by its error too large, and no error exceeds what was counted in all divided by the number
 //! of counters: every key with more than that has a counter.
 
-/// Bytes of a key that are kept.
+use ephesus_wire::database;
+
+/// Bytes of a key as clients name it that are kept.
 const NAME_BYTES_MAX: usize = 128;
 
 /// A key as it is stored: all of it, or the beginning of a long one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// Its first bytes.
+    /// Its first bytes, and what is in front of them if it is of another database than 0.
     pub name: Box<[u8]>,
     /// How long it is.
     pub len: usize,
@@ -19,8 +21,10 @@ pub struct Key {
 
 impl Key {
     fn new(key: &[u8]) -> Key {
+        let (_, name) = database::split(key);
+        let kept = key.len() - name.len() + NAME_BYTES_MAX;
         Key {
-            name: key.get(..NAME_BYTES_MAX).unwrap_or(key).into(),
+            name: key.get(..kept).unwrap_or(key).into(),
             len: key.len(),
         }
     }

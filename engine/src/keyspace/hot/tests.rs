@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use ephesus_wire::Database;
+
 use super::*;
 
 /// A key of 10,000 by a zipfian distribution with exponent 0.99: of a uniform draw, by the sums of all.
@@ -149,4 +151,15 @@ fn long_keys_are_kept_by_their_beginning() {
     let top = sketch.top(2);
     assert_eq!((top[0].0.len, top[0].0.name.len()), (60_000, 128));
     assert_eq!((top[1].0.len, top[1].0.name.len()), (128, 128));
+}
+
+#[test]
+fn keys_of_other_databases_are_kept_as_long_as_clients_name_them() {
+    let mut sketch = Sketch::new(4);
+    let stored = Database(1).stored(&[b'x'; 128]).into_owned();
+    sketch.add(1, &stored, 1);
+    let longer = [&stored[..], b"y"].concat();
+    sketch.add(2, &longer, 1);
+    let kept: Vec<_> = sketch.top(2).iter().map(|(key, _)| &key.name[..]).collect();
+    assert_eq!(kept, [&stored[..], &stored]);
 }
