@@ -82,14 +82,14 @@ impl HotKeys {
     pub fn pass(&mut self, passed: Duration) {
         self.seconds += passed.as_secs_f64();
         self.since += passed;
-        while self.since >= HALF_LIFE {
-            if self.sketch.is_empty() {
-                (self.since, self.seconds) = (Duration::ZERO, 0.0);
-                return;
-            }
+        while self.since >= HALF_LIFE && !self.sketch.is_empty() {
             self.since -= HALF_LIFE;
             self.sketch.halve();
             self.seconds /= 2.0;
+        }
+        // Time in which nothing was counted is none of that of the next counts.
+        if self.sketch.is_empty() {
+            (self.since, self.seconds) = (Duration::ZERO, 0.0);
         }
     }
 

@@ -121,17 +121,23 @@ impl Sketch {
         all
     }
 
-    /// Halves all counts; keys of which nothing is left have no counter any more.
+    /// Halves all counts; keys of which nothing is known any more have no counter.
     pub fn halve(&mut self) {
-        let mut counters = std::mem::take(&mut self.counters);
-        let mut hashes = std::mem::take(&mut self.hashes);
-        for counter in &mut counters {
+        for counter in &mut self.counters {
             // An error that were rounded down more than its count would be too small.
             counter.error = counter.error.div_ceil(2);
             counter.count = (counter.count / 2).max(counter.error);
         }
-        let kept = counters.into_iter().zip(hashes.drain(..));
-        (self.counters, self.hashes) = kept.filter(|(counter, _)| counter.count > 0).unzip();
         self.total /= 2;
+        self.retain(|counter| counter.count > counter.error);
+    }
+
+    fn retain(&mut self, is_kept: impl Fn(&Counter) -> bool) {
+        let counters = std::mem::take(&mut self.counters).into_iter();
+        let kept = counters.zip(std::mem::take(&mut self.hashes));
+        (self.counters, self.hashes) = kept.filter(|(counter, _)| is_kept(counter)).unzip();
+        if self.is_empty() {
+            self.total = 0;
+        }
     }
 }

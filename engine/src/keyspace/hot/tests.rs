@@ -143,6 +143,32 @@ fn the_hottest_keys_are_those_of_now() {
 }
 
 #[test]
+fn rates_are_those_of_now_however_idle_a_shard_was() {
+    let mut hot = HotKeys::new(4);
+    for round in 0..20 {
+        // Many keys and then idleness: what remains of their counters must not keep the time of it.
+        for key in 0..50_000 {
+            if hot.is_due() {
+                hot.count(hash(key), b"cold");
+            }
+        }
+        hot.pass(Duration::from_secs(200));
+        hot.pass(Duration::from_millis(500 * round));
+        for _ in 0..100_000 {
+            if hot.is_due() {
+                hot.count(hash(1 << 40), b"hot");
+            }
+        }
+        hot.pass(Duration::from_secs(1));
+        let hottest = hot.hottest(1);
+        assert!(
+            (90_000.0..110_000.0).contains(&hottest[0].per_second) && hottest[0].share > 0.99,
+            "{round}: {hottest:?}"
+        );
+    }
+}
+
+#[test]
 fn long_keys_are_kept_by_their_beginning() {
     let mut sketch = Sketch::new(4);
     let long = vec![b'x'; 60_000];
