@@ -13,6 +13,7 @@ use ephesus_wire::resp::reply;
 use ephesus_wire::{PartitionId, Slot, database, slot_of};
 
 use super::Keyspace;
+use super::hot::HotKey;
 use crate::command::parse::ArgList;
 use crate::command::slot_stats::SlotRow;
 use crate::command::spec::{Cmd, Spec};
@@ -123,6 +124,17 @@ impl Keyspace {
             | Cmd::MemoryUsage => self.hot.wait(),
             _ => self.hot.count(self.hasher.hash(key), key),
         }
+    }
+
+    /// The keys that are used the most of those that are served here, when so much time has passed.
+    pub fn hottest(&mut self, passed: Duration, most: usize) -> Vec<HotKey> {
+        let (partitions, partitioning) = (&self.partitions, self.partitioning);
+        self.hot.keep(|slot| {
+            let copy = partitions.get(usize::from(partitioning.partition_of(slot).0));
+            copy.is_some_and(|copy| copy.as_ref().is_some_and(|copy| copy.is_serving()))
+        });
+        self.hot.pass(passed);
+        self.hot.hottest(most)
     }
 
     /// Has HOTKEYS look at the use of a key.
@@ -325,6 +337,30 @@ mod tests {
     use super::*;
     use crate::command::spec::lookup_full;
     use crate::keyspace::tests::tape::Taped;
+
+    #[test]
+    fn keys_of_partitions_that_have_left_are_not_hot_here() {
+        let mut keyspace = Taped::new(2, 1).keyspace;
+        let get = lookup_full(b"get").expect("a command");
+        let second = Duration::from_secs(1);
+        let hottest = |keyspace: &mut Keyspace| {
+            for key in [&b"a"[..], b"b"] {
+                for _ in 0..10_000 {
+                    keyspace.note_use(get, &[&b"get"[..], key][..], slot_of(key), (20, 5));
+                }
+            }
+            let hottest = keyspace.hottest(second, 9).into_iter();
+            let mut names: Vec<_> = hottest.map(|hot| (hot.key.name, hot.share)).collect();
+            names.sort_by(|a, b| a.0.cmp(&b.0));
+            names
+        };
+        let both = hottest(&mut keyspace);
+        assert!(both.len() == 2 && both.iter().all(|(_, share)| *share > 0.4));
+        let left = keyspace.partitioning.partition_of(slot_of(b"a"));
+        keyspace.drop_copy(left).expect("served");
+        let hottest = keyspace.hottest(second, 9);
+        assert!(hottest.len() == 1 && *hottest[0].key.name == *b"b" && hottest[0].share > 0.99);
+    }
 
     #[test]
     fn time_between_two_readings_is_divided_among_what_was_executed() {

@@ -121,9 +121,8 @@ impl Shard {
             return;
         };
         self.timers.hot_keys = self.now;
-        self.core.keyspace.hot.pass(passed);
         published.clear();
-        let hottest = self.core.keyspace.hot.hottest(HOT_KEYS_MAX);
+        let hottest = self.core.keyspace.hottest(passed, HOT_KEYS_MAX);
         published.extend(hottest.into_iter().map(|hot| {
             let (database, name) = database::split(&hot.key.name);
             let marker = hot.key.name.len() - name.len();

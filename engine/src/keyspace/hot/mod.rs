@@ -10,6 +10,7 @@ pub use sketch::{Key, Sketch};
 
 use std::time::Duration;
 
+use ephesus_wire::Slot;
 use ephesus_wire::rng::Rng;
 
 /// Of so many uses one is counted, on average; it is drawn which.
@@ -76,6 +77,11 @@ impl HotKeys {
     /// The next use is to be counted, and this one is none.
     pub fn wait(&mut self) {
         self.left = 1;
+    }
+
+    /// Forgets the keys of other slots.
+    pub fn keep(&mut self, is_kept: impl Fn(Slot) -> bool) {
+        self.sketch.keep(is_kept);
     }
 
     /// So much time has passed.

@@ -5,7 +5,7 @@
 //! never too small, at most by its error too large, and no error exceeds what was counted in all divided by the number
 //! of counters: every key with more than that has a counter.
 
-use ephesus_wire::database;
+use ephesus_wire::{Slot, database, slot_of};
 
 /// Bytes of a key as clients name it that are kept.
 const NAME_BYTES_MAX: usize = 128;
@@ -17,6 +17,7 @@ pub struct Key {
     pub name: Box<[u8]>,
     /// How long it is.
     pub len: usize,
+    pub slot: Slot,
 }
 
 impl Key {
@@ -26,6 +27,7 @@ impl Key {
         Key {
             name: key.get(..kept).unwrap_or(key).into(),
             len: key.len(),
+            slot: slot_of(key),
         }
     }
 }
@@ -132,12 +134,22 @@ impl Sketch {
         self.retain(|counter| counter.count > counter.error);
     }
 
+    /// Forgets the keys of other slots.
+    pub fn keep(&mut self, is_kept: impl Fn(Slot) -> bool) {
+        self.retain(|counter| is_kept(counter.key.slot));
+    }
+
     fn retain(&mut self, is_kept: impl Fn(&Counter) -> bool) {
         let counters = std::mem::take(&mut self.counters).into_iter();
-        let kept = counters.zip(std::mem::take(&mut self.hashes));
-        (self.counters, self.hashes) = kept.filter(|(counter, _)| is_kept(counter)).unzip();
-        if self.is_empty() {
-            self.total = 0;
-        }
+        let all = counters.zip(std::mem::take(&mut self.hashes));
+        let (kept, gone): (Vec<_>, Vec<_>) = all.partition(|(counter, _)| is_kept(counter));
+        (self.counters, self.hashes) = kept.into_iter().unzip();
+        let gone = gone
+            .iter()
+            .map(|(counter, _)| counter.count - counter.error);
+        self.total = match self.is_empty() {
+            true => 0,
+            false => self.total.saturating_sub(gone.sum()),
+        };
     }
 }
