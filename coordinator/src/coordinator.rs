@@ -17,29 +17,33 @@ use ephesus_wire::{MigrationId, NodeId};
 use raft::eraftpb::MessageType;
 use raft::prelude::Message;
 
-use crate::command::{
-    ClusterId, ClusterOptions, Command, CoordinatorChange, RaftId, Registration, StartProof,
-};
+use crate::command::{Command, RaftId, Registration, StartProof};
 use crate::liveness::{Liveness, PendingHeartbeat, STEP_MS_MAX};
 use crate::load::Loads;
 use crate::load::hot::ToldKeys;
-use crate::member::{Input, Member, MemberError, Outcome, Output, SNAPSHOT_AFTER, Ticket};
+use crate::member::{Input, Member, MemberError, Outcome, Output, Ticket};
 #[cfg(any(test, feature = "planted"))]
 use crate::planted::{Bug, Planted};
-use crate::protocol::{Answer, Coordinators, Refusals, Request, VERSIONS};
+use crate::protocol::{Answer, Coordinators, Refusals, Request};
 use crate::report::Report;
-use crate::state::{COORDINATORS_MAX, MOVES_MAX, MemberStatus, State};
+use crate::state::{MemberStatus, State};
 use crate::storage::RaftLog;
 use crate::view::History;
 
 mod balance;
+mod events;
 mod load;
 mod migrations;
 mod nodes;
 mod operator;
+mod options;
+mod peers;
 mod placement;
 mod planning;
 mod sessions;
+
+pub use events::{Action, Event, SessionId};
+pub use options::{CoordinatorOptions, Founding};
 
 pub use balance::{AUTO_REBALANCE_AFTER_MS, AUTO_REBALANCE_AGAIN_MS_MAX, Balance};
 pub use migrations::{FAILED_PATIENCE_MS, RETRY_MS, RETRY_PATIENCE_MS};
@@ -48,6 +52,7 @@ pub use planning::{PLAN_PATIENCE_MS, PlanJob, PlanResult};
 
 use migrations::Migrating;
 use operator::Operation;
+use peers::address_of;
 use planning::Planning;
 use sessions::Sessions;
 
@@ -73,131 +78,6 @@ pub const PATIENCE_MS: u64 = 1_500;
 /// What nodes and operators may have under way to be decided, before what they say next is taken: it is decided
 /// at once, in the worst case, and a turn should be short.
 pub const UNDECIDED_MAX: usize = 256;
-
-/// One connection, as its shell numbers it; never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SessionId(pub u64);
-
-/// Something that has happened.
-#[derive(Clone, Debug)]
-pub enum Event {
-    /// A node or operator says this.
-    Request(SessionId, Request),
-    /// A connection of a node or operator is gone.
-    Closed(SessionId),
-    /// Another coordinator says this.
-    Raft(Box<Message>),
-    /// Another coordinator speaks these protocol versions, as it has said on a new link.
-    Introduced(RaftId, Versions),
-    /// A coordinator, this one or another, has refused so much at its port.
-    Refused(RaftId, Refusals),
-    /// Another coordinator says where all of them are.
-    Coordinators(RaftId, Coordinators),
-    /// A link to another coordinator is gone.
-    Lost(RaftId),
-    /// Plans that this coordinator has asked for are made.
-    Planned(Box<PlanResult>),
-    /// This coordinator is about to stop: somebody else is to lead.
-    StepAside,
-}
-
-impl Event {
-    /// How much of a turn's [room](Coordinator::room) it takes: as many as have to be decided because of it; the
-    /// answer to an operator may name every partition.
-    #[must_use]
-    pub fn wants(&self) -> usize {
-        match self {
-            Event::Request(_, Request::Operator { .. }) => UNDECIDED_MAX / 4,
-            Event::Request(_, Request::Steps { steps, .. }) => steps.len().clamp(1, UNDECIDED_MAX),
-            _ => 1,
-        }
-    }
-}
-
-/// Something that is to be done; doing none of it is like a lost message.
-#[derive(Clone, Debug)]
-pub enum Action {
-    /// Send this to a node or operator.
-    Answer(SessionId, Answer),
-    /// Send this to several nodes.
-    AnswerAll(Vec<SessionId>, Answer),
-    /// Close a connection of a node: it has a newer one.
-    Close(SessionId),
-    /// Make plans, and say what came of them: [`Event::Planned`].
-    Plan(Box<PlanJob>),
-    /// Send this to the coordinator `to`, which is reached at `address`.
-    Raft {
-        /// Its number.
-        to: RaftId,
-        /// `host:port`; none: not known yet.
-        address: Option<String>,
-        /// What to send.
-        message: Box<Message>,
-    },
-    /// Tell the coordinator `to`, which is reached at `address`, where all of them are.
-    Coordinators {
-        /// Its number.
-        to: RaftId,
-        /// `host:port`.
-        address: String,
-        /// What to tell.
-        coordinators: Coordinators,
-    },
-}
-
-/// What founds a cluster, the same on every founding coordinator but for the UUID.
-#[derive(Clone, Debug)]
-pub struct Founding {
-    /// Drawn by each; that of the first leader counts.
-    pub cluster: ClusterId,
-    /// The layout.
-    pub options: ClusterOptions,
-}
-
-/// What a coordinator is started with.
-#[derive(Clone, Debug)]
-pub struct CoordinatorOptions {
-    /// Its number.
-    pub id: RaftId,
-    /// Where the coordinators are reached, itself included, as long as the replicated state does
-    /// not say; a cluster is founded only by one that knows where all of them are.
-    pub peers: BTreeMap<RaftId, String>,
-    /// Only with `--bootstrap`.
-    pub founding: Option<Founding>,
-    /// Fixes raft's election timeout, in ticks, for simulations; otherwise it is drawn.
-    pub election_ticks: Option<usize>,
-    /// The log is replaced by a snapshot after so many entries.
-    pub snapshot_after: usize,
-    /// Different for every start.
-    pub life: u64,
-    /// Whether it balances the cluster of its own accord while it leads, and by what.
-    pub auto_rebalance: Option<Balance>,
-    /// How many migrations of rebalances and drains may be under way at a time while it leads.
-    pub moves_max: u32,
-    /// The protocol versions that this release speaks; another one only in tests.
-    pub speaks: Versions,
-    /// The node in whose process it is, if it is in one.
-    pub host: Option<NodeId>,
-}
-
-impl CoordinatorOptions {
-    /// The defaults.
-    #[must_use]
-    pub fn new(id: RaftId, peers: BTreeMap<RaftId, String>, life: u64) -> CoordinatorOptions {
-        CoordinatorOptions {
-            id,
-            peers,
-            founding: None,
-            election_ticks: None,
-            snapshot_after: SNAPSHOT_AFTER,
-            life,
-            auto_rebalance: None,
-            moves_max: MOVES_MAX,
-            speaks: VERSIONS,
-            host: None,
-        }
-    }
-}
 
 /// Who waits for an outcome.
 #[derive(Debug)]
@@ -364,25 +244,6 @@ impl<D: Disk> Coordinator<D> {
             && self.state().migrations().active.is_empty()
     }
 
-    /// All coordinators, as far as this one knows.
-    pub fn ids(&self) -> impl Iterator<Item = RaftId> + '_ {
-        let (state, decided) = (self.state(), self.state().coordinators().keys());
-        let told = self.peers.keys().copied();
-        let told = told.filter(|id| is_undecided(state, *id));
-        decided.copied().chain(told)
-    }
-
-    /// Whether there is a coordinator of this number: as decided, or as this one was told at its start.
-    fn knows(&self, id: RaftId) -> bool {
-        self.address(id).is_some()
-    }
-
-    /// Where another coordinator is reached.
-    #[must_use]
-    pub fn address(&self, id: RaftId) -> Option<&str> {
-        address_of(self.state(), &self.peers, id)
-    }
-
     /// Takes what has happened, and answers what to do. `now_ms` never decreases (monotonic clock). Every
     /// [`Action::Raft`] goes to `send` as soon as it may be carried out, in the middle of the turn, while the
     /// disk works; what was given to it may be sent whether the turn ends or not.
@@ -424,37 +285,6 @@ impl<D: Disk> Coordinator<D> {
                 .push_tables(self.member.state(), &self.history, now_ms, &mut actions);
         }
         Ok(actions)
-    }
-
-    /// What to tell who campaigns while others hear a leader. That one may have been added since the campaigner was
-    /// there, which hears nobody whom it does not know, and learns of it by the log from the leader alone.
-    fn tell_who_leads(&self, message: &Message) -> Option<Action> {
-        let campaigns = matches!(
-            message.get_msg_type(),
-            MessageType::MsgRequestPreVote | MessageType::MsgRequestVote
-        );
-        let to = RaftId(message.from);
-        let leader = self.member.leader().filter(|leader| *leader != to);
-        if !campaigns || leader.is_none() {
-            return None;
-        }
-        Some(Action::Coordinators {
-            to,
-            address: self.address(to)?.to_owned(),
-            coordinators: Coordinators(self.state().coordinators().clone()),
-        })
-    }
-
-    /// Takes in what another coordinator has said of those that were added since, as if it had been told at its start.
-    fn learn_of(&mut self, told: BTreeMap<RaftId, String>) {
-        let state = self.member.state();
-        for (id, address) in told {
-            self.peers.entry(id).or_insert(address);
-        }
-        self.peers.retain(|id, _| is_undecided(state, *id));
-        while self.peers.len() > COORDINATORS_MAX {
-            self.peers.pop_first();
-        }
     }
 
     fn ticket(&mut self, pending: Option<Pending>) -> Ticket {
@@ -568,25 +398,6 @@ impl<D: Disk> Coordinator<D> {
         }
     }
 
-    /// Hands the lead over to one of those who were heard of just now, if there is any.
-    fn step_aside(&self) -> Input {
-        let others = self.heard_ms.keys().copied();
-        let own = self.member.id();
-        let present = others.filter(|id| *id != own && self.is_present(*id));
-        Input::StepAside(present.collect())
-    }
-
-    /// Whether another coordinator was heard of just now.
-    fn is_present(&self, id: RaftId) -> bool {
-        let heard_ms = self.heard_ms.get(&id);
-        heard_ms.is_some_and(|ms| self.now_ms.saturating_sub(*ms) <= PRESENT_MS)
-    }
-
-    fn leader_hint(&self) -> Option<(RaftId, String)> {
-        let leader = self.member.leader().filter(|id| *id != self.member.id())?;
-        Some((leader, self.address(leader)?.to_owned()))
-    }
-
     /// What a leader does of its own accord.
     fn decide(&mut self, inputs: &mut Vec<Input>, actions: &mut Vec<Action>) {
         let is_founding = |(_, pending): &(u64, Pending)| matches!(pending, Pending::Bootstrap);
@@ -619,60 +430,6 @@ impl<D: Disk> Coordinator<D> {
         if self.liveness.begin_round(ticket) {
             inputs.push(Input::Read(ticket));
         }
-    }
-
-    /// Lets coordinators vote that have the log by now, and are there.
-    fn promote_learners(&mut self, inputs: &mut Vec<Input>) {
-        let state = self.member.state();
-        let is_under_way = |(_, pending): &(u64, Pending)| matches!(pending, Pending::Promote);
-        if state.learners().is_empty() || self.pending.values().any(is_under_way) {
-            return;
-        }
-        let is_ready = |id: &&RaftId| {
-            let change = CoordinatorChange::Promote { id: **id };
-            self.is_present(**id)
-                && self.member.is_caught_up(**id)
-                && state.check_known_change(&change).is_ok()
-        };
-        if let Some(id) = state.learners().iter().find(is_ready).copied() {
-            let ticket = self.ticket(Some(Pending::Promote));
-            inputs.push(Input::Change(ticket, CoordinatorChange::Promote { id }));
-        }
-    }
-
-    /// Has it decided what coordinators speak, where that is not known or another.
-    fn note_what_is_spoken(&mut self, inputs: &mut Vec<Input>) {
-        let state = self.member.state();
-        let (peers, own) = (&self.peers, self.member.id());
-        let is_known = |id: &RaftId| *id == own || address_of(state, peers, *id).is_some();
-        self.speak.retain(|id, _| is_known(id));
-        self.heard_ms.retain(|id, _| is_known(id));
-        self.refused.retain(|id, _| is_known(id));
-        let said = self.speak.iter().map(|(id, speaks)| (*id, *speaks));
-        let is_news = |(id, speaks): &(RaftId, Versions)| {
-            let is_coordinator = state.coordinators().contains_key(id);
-            is_coordinator && state.coordinator_speaks_now(*id) != Some(*speaks)
-        };
-        let news: Vec<_> = said.filter(is_news).collect();
-        for (id, speaks) in news {
-            let mut pending = self.pending.values();
-            if pending.any(|(_, pending)| matches!(pending, Pending::Speaks(of) if *of == id)) {
-                continue;
-            }
-            let ticket = self.ticket(Some(Pending::Speaks(id)));
-            inputs.push(Input::Propose(
-                ticket,
-                Command::CoordinatorSpeaks { id, speaks },
-            ));
-        }
-    }
-
-    /// The voters and where they are reached; none if an address is missing.
-    fn founders(&self) -> Option<BTreeMap<RaftId, String>> {
-        let voters = self.member.voters().into_iter();
-        voters
-            .map(|id| Some((id, self.peers.get(&id)?.clone())))
-            .collect()
     }
 
     fn follow(&mut self, output: Output, actions: &mut Vec<Action>) {
@@ -789,23 +546,6 @@ impl<D: Disk> Coordinator<D> {
             }
         }
     }
-}
-
-/// Whether what this coordinator was told at its start of another one still counts. Of numbers that were given out
-/// the state knows who is left: a removed or given up coordinator is none, whatever the options go on to say.
-fn is_undecided(state: &State, id: RaftId) -> bool {
-    state.cluster().is_none() || id >= state.next_coordinator()
-}
-
-/// Where a coordinator is reached: as decided, or as this one was told at its start.
-fn address_of<'a>(
-    state: &'a State,
-    peers: &'a BTreeMap<RaftId, String>,
-    id: RaftId,
-) -> Option<&'a str> {
-    let told = || peers.get(&id).filter(|_| is_undecided(state, id));
-    let decided = state.coordinators().get(&id);
-    decided.or_else(told).map(String::as_str)
 }
 
 #[cfg(test)]

@@ -3,12 +3,13 @@ use ephesus_wire::{Epoch, PartitionId};
 use futures_lite::future::block_on;
 
 use super::*;
-use crate::command::{Addresses, Nonce};
+use crate::command::{Addresses, ClusterId, ClusterOptions, Nonce};
 use crate::load::LoadReport;
 use crate::member::founding;
 use crate::placement::Policy;
-use crate::protocol::Heartbeat;
+use crate::protocol::{Heartbeat, VERSIONS};
 use crate::report::{COORDINATOR_SILENT_MS, Figures, Problem, Query, Report};
+use crate::state::COORDINATORS_MAX;
 use crate::view::TableUpdate;
 
 /// Coordinators whose messages arrive at once, unless they are cut off.
