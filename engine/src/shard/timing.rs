@@ -19,7 +19,7 @@ pub(crate) struct Timing {
     runs: Vec<(Cmd, u32)>,
     /// These, and those that do not count as executed here: forwarded or refused.
     commands: u32,
-    /// How often partitions were used by the last command.
+    /// How often partitions were used before the present command.
     uses: u64,
     /// What is executed now was handed to another shard.
     pub(crate) is_elsewhere: bool,
@@ -49,9 +49,10 @@ impl Timing {
         self.since = Some(now);
     }
 
-    /// A command is over, which counts as that one if as any.
-    pub(crate) fn executed(&mut self, cmd: Option<Cmd>) {
+    /// A command is over, which counts as that one if as any; `uses` is how often partitions were used at all.
+    pub(crate) fn executed(&mut self, cmd: Option<Cmd>, uses: u64) {
         self.commands += 1;
+        self.uses = uses;
         let Some(cmd) = cmd else { return };
         match self.runs.last_mut() {
             Some((last, times)) if *last == cmd => *times += 1,
@@ -59,9 +60,9 @@ impl Timing {
         }
     }
 
-    /// How often partitions were used since this was called last; `uses` is how often at all.
-    pub(crate) fn uses(&mut self, uses: u64) -> u64 {
-        uses - std::mem::replace(&mut self.uses, uses)
+    /// Whether partitions, which were used so often at all, were used since a command was over.
+    pub(crate) fn has_used(&self, uses: u64) -> bool {
+        uses != self.uses
     }
 
     /// Counts what was executed until `now`; answers what all took, and each, ns.

@@ -48,8 +48,8 @@ impl Core {
         Timed { is_alone }
     }
 
-    /// The command was executed. What another shard does for it is that one's to note; here it has taken its part of
-    /// the time.
+    /// The command was executed. One that only other shards do anything for is theirs to note; here it has taken its
+    /// part of the time.
     #[inline]
     pub(crate) fn end_timed(
         &mut self,
@@ -58,11 +58,11 @@ impl Core {
         spec: &Spec,
         request: &Request<'_>,
     ) {
-        if self.execution.timing.is_elsewhere {
-            return self.end_uncounted(timed);
-        }
-        let nanos = self.end_command(timed, Some(spec.cmd));
-        if timed.is_alone {
+        let is_here = !self.execution.timing.is_elsewhere;
+        let is_used = self.execution.timing.has_used(self.keyspace.uses());
+        let cmd = (is_here || is_used).then_some(spec.cmd);
+        let nanos = self.end_command(timed, cmd);
+        if timed.is_alone && cmd.is_some() {
             if spec.counts_keys() {
                 let took = pace::as_input(Duration::from_nanos(nanos));
                 self.keyspace.add_work(took);
@@ -78,10 +78,11 @@ impl Core {
 
     #[inline]
     fn end_command(&mut self, timed: Timed, cmd: Option<Cmd>) -> u64 {
-        if self.execution.timing.uses(self.keyspace.uses()) == 0 {
+        let uses = self.keyspace.uses();
+        if !self.execution.timing.has_used(uses) {
             self.keyspace.note_other();
         }
-        self.execution.timing.executed(cmd);
+        self.execution.timing.executed(cmd, uses);
         match timed.is_alone {
             true => self.end_timing(),
             false => 0,

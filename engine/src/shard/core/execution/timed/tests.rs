@@ -1,5 +1,7 @@
+use crate::command::spec::Cmd;
 use crate::net::ListenerKind::{Direct, Entry};
 use crate::shard::bed::{Bed, key};
+use crate::shard::timing::Times;
 
 #[test]
 fn no_command_leaves_a_part_of_its_time_to_those_that_follow() {
@@ -28,5 +30,19 @@ fn no_command_leaves_a_part_of_its_time_to_those_that_follow() {
                 assert!(!is_untimed, "{kind:?}, shard {shard}: {commands:?}");
             }
         }
+    }
+}
+
+#[test]
+fn the_own_part_of_a_divided_command_counts_as_executed_here() {
+    let mut bed = Bed::new(2, &[]);
+    let client = bed.connect(0, Entry);
+    let (here, there) = (key(0, 0), key(1, 0));
+    bed.ask(client, &[&format!("MGET {here} {there}")]);
+    bed.ask(client, &[&format!("MGET {there} {}", key(3, 0))]);
+    for (shard, executed) in [(0, 1), (1, 2)] {
+        let stats = bed.core(shard).stats().of(Cmd::Mget);
+        let times = Times::of([&stats.times].into_iter());
+        assert_eq!(times.count(), executed, "{shard}");
     }
 }
