@@ -3,7 +3,6 @@
 //! Shards tell each other their parts as texts, of which [`Found`] is the reader and the writer.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 
 use ephesus_wire::limits::SLOTS;
 use ephesus_wire::resp::reply::{self, Protocol};
@@ -11,6 +10,12 @@ use ephesus_wire::resp::request;
 
 use super::error::ClientError;
 use super::parse::ArgList;
+
+/// CPU and NET.
+const METRICS_MAX: usize = 2;
+
+/// Seconds that a session may be long, as in Redis.
+const DURATION_MAX_S: i64 = 1_000_000;
 
 /// Keys that are told unless another number is asked for, and at most.
 const COUNT_DEFAULT: usize = 10;
@@ -50,8 +55,8 @@ impl Wanted {
             return error("METRICS parameter is required");
         }
         let metrics = number(3).and_then(|count| usize::try_from(count).ok());
-        let Some(metrics) = metrics.filter(|count| *count > 0) else {
-            return error("METRICS count must be a positive number");
+        let Some(metrics) = metrics.filter(|count| (1..=METRICS_MAX).contains(count)) else {
+            return error("METRICS count must be > 0 and <= 2");
         };
         let mut at = 4;
         if metrics > args.len() - at {
@@ -88,12 +93,11 @@ impl Wanted {
                 wanted.count = count as usize;
                 at += 2;
             } else if is_word(at, "duration") {
-                let seconds = given.and_then(|seconds| u64::try_from(seconds).ok());
-                let seconds = seconds.filter(|seconds| *seconds > 0);
-                let Some(ms) = seconds.and_then(|seconds| seconds.checked_mul(1000)) else {
-                    return error("DURATION must be a positive number of seconds");
+                let seconds = given.filter(|seconds| (1..=DURATION_MAX_S).contains(seconds));
+                let Some(seconds) = seconds else {
+                    return error("DURATION must be between 1 and 1000000");
                 };
-                wanted.duration_ms = Some(ms);
+                wanted.duration_ms = Some(seconds as u64 * 1000);
                 at += 2;
             } else if is_word(at, "sample") {
                 let ratio = given.filter(|ratio| (1..=i64::from(i32::MAX)).contains(ratio));
@@ -139,6 +143,8 @@ impl Wanted {
 /// What was found, in a shard or in several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
+    /// The number of its session.
+    pub session: u64,
     pub is_active: bool,
     pub has_cpu: bool,
     pub has_net: bool,
@@ -155,12 +161,22 @@ pub struct Found {
     pub net_bytes: u64,
     /// Inclusive, ascending.
     pub slots: Vec<(u16, u16)>,
-    pub by_nanos: Vec<(Vec<u8>, u64)>,
-    pub by_bytes: Vec<(Vec<u8>, u64)>,
+    pub by_nanos: Vec<Taken>,
+    pub by_bytes: Vec<Taken>,
+}
+
+/// What a key has taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// By the hasher of the process: others may be shown alike.
+    pub hash: u64,
+    /// As it is shown.
+    pub key: Vec<u8>,
+    pub number: u64,
 }
 
 /// Numbers in front of the lists of a part.
-const NUMBERS: usize = 17;
+const NUMBERS: usize = 18;
 
 impl Found {
     fn numbers(&self) -> [u64; NUMBERS] {
@@ -168,6 +184,7 @@ impl Found {
         let [bytes, selected_bytes, sampled_bytes] = self.bytes;
         let [user_ms, system_ms] = self.cpu_ms;
         [
+            self.session,
             self.is_active.into(),
             self.has_cpu.into(),
             self.has_net.into(),
@@ -190,6 +207,7 @@ impl Found {
 
     fn of_numbers(numbers: [u64; NUMBERS]) -> Found {
         let [
+            session,
             is_active,
             has_cpu,
             has_net,
@@ -212,6 +230,7 @@ impl Found {
             net_bytes,
         ] = nanos;
         Found {
+            session,
             is_active: is_active > 0,
             has_cpu: has_cpu > 0,
             has_net: has_net > 0,
@@ -238,8 +257,9 @@ impl Found {
         }
         for keys in [&self.by_nanos, &self.by_bytes] {
             texts.push(text(keys.len() as u64));
-            for (key, number) in keys {
-                texts.extend([key.clone(), text(*number)]);
+            for taken in keys {
+                let hash = taken.hash.to_le_bytes().to_vec();
+                texts.extend([hash, taken.key.clone(), text(taken.number)]);
             }
         }
         reply::command(out, &texts);
@@ -259,18 +279,22 @@ impl Found {
         }
         for keys in [&mut found.by_nanos, &mut found.by_bytes] {
             for _ in 0..number(texts.next()?)? {
-                let key = texts.next()?.to_vec();
-                keys.push((key, number(texts.next()?)?));
+                keys.push(Taken {
+                    hash: u64::from_le_bytes(texts.next()?.try_into().ok()?),
+                    key: texts.next()?.to_vec(),
+                    number: number(texts.next()?)?,
+                });
             }
         }
         Some(found)
     }
 
-    /// One of all.
-    pub fn join(all: impl Iterator<Item = Found>) -> Option<Found> {
-        let mut all = all.reduce(|mut one, other| {
+    /// What was found in the session that began last.
+    pub fn join(all: &[Found]) -> Option<Found> {
+        let newest = all.iter().map(|found| found.session).max()?;
+        let of_newest = all.iter().filter(|found| found.session == newest);
+        let mut all = of_newest.cloned().reduce(|mut one, other| {
             one.is_active |= other.is_active;
-            one.started_ms = one.started_ms.min(other.started_ms);
             one.duration_ms = one.duration_ms.max(other.duration_ms);
             let sums = one
                 .nanos
@@ -345,10 +369,10 @@ impl Found {
             reply::bulk(out, name.as_bytes());
             reply::integer(out, *number as i64);
         }
-        let keys = |keys: &[(Vec<u8>, u64)], unit: u64| -> Vec<(Vec<u8>, u64)> {
+        let keys = |keys: &[Taken], unit: u64| -> Vec<(Vec<u8>, u64)> {
             let keys = keys
                 .iter()
-                .map(|(key, number)| (key.clone(), number / unit));
+                .map(|taken| (taken.key.clone(), taken.number / unit));
             keys.filter(|(_, number)| *number > 0).collect()
         };
         for (name, is_told, keys) in [
@@ -368,13 +392,14 @@ impl Found {
 }
 
 /// The largest; a key that has moved between shards is one.
-fn top(keys: Vec<(Vec<u8>, u64)>, count: usize) -> Vec<(Vec<u8>, u64)> {
-    let mut sums = BTreeMap::<Vec<u8>, u64>::new();
-    for (key, number) in keys {
-        *sums.entry(key).or_default() += number;
-    }
-    let mut keys: Vec<(Vec<u8>, u64)> = sums.into_iter().collect();
-    keys.sort_by_key(|(_, number)| Reverse(*number));
+fn top(mut keys: Vec<Taken>, count: usize) -> Vec<Taken> {
+    keys.sort_by_key(|taken| taken.hash);
+    keys.dedup_by(|next, kept| {
+        let is_same = next.hash == kept.hash;
+        kept.number += if is_same { next.number } else { 0 };
+        is_same
+    });
+    keys.sort_by_key(|taken| Reverse(taken.number));
     keys.truncate(count);
     keys
 }
@@ -433,6 +458,7 @@ mod tests {
             ("METRICS 1 CPU COUNT 100", "COUNT must be between 1 and 64"),
             ("METRICS 1 CPU COUNT", "COUNT must be between 1 and 64"),
             ("METRICS 1 CPU DURATION -1", "DURATION"),
+            ("METRICS 1 CPU DURATION 1000001", "between 1 and 1000000"),
             ("METRICS 1 CPU SAMPLE 0", "SAMPLE ratio must be positive"),
             (
                 "METRICS 1 CPU SLOTS 2 0",
@@ -460,7 +486,13 @@ mod tests {
 
     #[test]
     fn parts_come_back_and_are_joined() {
+        let taken = |hash, key: &[u8], number| Taken {
+            hash,
+            key: key.to_vec(),
+            number,
+        };
         let found = Found {
+            session: 4,
             is_active: true,
             has_cpu: true,
             has_net: true,
@@ -474,13 +506,13 @@ mod tests {
             cpu_ms: [3, 2],
             net_bytes: 1,
             slots: vec![(0, 2), (7, 7)],
-            by_nanos: vec![(b"a\r\n$".to_vec(), 5_000), (b"".to_vec(), 10)],
+            by_nanos: vec![taken(1, b"a\r\n$", 5_000), taken(u64::MAX, b"", 10)],
             by_bytes: vec![],
         };
         let mut part = Vec::new();
         found.write_part(&mut part);
         let text = String::from_utf8_lossy(&part).into_owned();
-        assert!(text.starts_with("*28\r\n"), "{text}");
+        assert!(text.starts_with("*31\r\n"), "{text}");
         let texts: Vec<Vec<u8>> = {
             let mut args = ephesus_wire::resp::request::Args::new();
             let limits = ephesus_wire::resp::request::RequestLimits::DEFAULT;
@@ -493,19 +525,24 @@ mod tests {
         assert_eq!(read(&texts[..20]), None);
         let other = Found {
             is_active: false,
-            started_ms: 900,
             slots: vec![(3, 6), (9, 9)],
-            by_nanos: vec![(b"b".to_vec(), 7_000), (b"a\r\n$".to_vec(), 3_000)],
+            by_nanos: vec![taken(2, b"a\r\n$", 7_000), taken(1, b"a\r\n$", 3_000)],
             ..found.clone()
         };
-        let joined = Found::join([found, other].into_iter()).expect("two");
-        assert!(joined.is_active && joined.started_ms == 900);
+        // One that was stopped before tells nothing of this one.
+        let before = Found {
+            session: 3,
+            ratio: 7,
+            ..found.clone()
+        };
+        let joined = Found::join(&[before, found, other]).expect("two");
+        assert!(joined.is_active && joined.ratio == 5);
         assert_eq!(joined.nanos, [18_000, 16_000, 14_000]);
         assert_eq!(joined.slots, [(0, 7), (9, 9)]);
         assert_eq!(
             joined.by_nanos,
-            [(b"a\r\n$".to_vec(), 8_000), (b"b".to_vec(), 7_000)]
+            [taken(1, b"a\r\n$", 8_000), taken(2, b"a\r\n$", 7_000)]
         );
-        assert_eq!(Found::join(std::iter::empty()), None);
+        assert_eq!(Found::join(&[]), None);
     }
 }

@@ -140,11 +140,8 @@ impl Keyspace {
     /// Has HOTKEYS look at the use of a key.
     #[cold]
     fn look_at_use(&mut self, slot: Slot, key: &[u8], bytes: u64) {
-        let (hash, now_ms) = (self.hasher.hash(key), self.now_ms);
-        if let Some(tracking) = &mut self.tracking
-            && tracking.is_active(now_ms)
-        {
-            tracking.note((slot, hash, key), bytes);
+        if let Some(tracking) = &mut self.tracking {
+            tracking.note((slot, key, bytes), || self.hasher.hash(key));
         }
     }
 
@@ -267,10 +264,8 @@ impl Keyspace {
         let each = nanos / self.uses.untimed.max(1);
         self.uses.untimed = 0;
         self.uses.nanos += nanos;
-        if let Some(tracking) = &mut self.tracking
-            && tracking.is_active(self.now_ms)
-        {
-            tracking.note_time(nanos, each);
+        if let Some(tracking) = &mut self.tracking {
+            tracking.note_time(each);
         }
         for id in self.uses.touched.drain(..) {
             let place = self.partitions.get_mut(usize::from(id.0));

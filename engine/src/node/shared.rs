@@ -15,6 +15,7 @@ use ephesus_wire::{NodeId, Partitioning, ShardId};
 
 use super::copying::Copying;
 use super::exchange::Exchange;
+use super::hotkeys::Sessions;
 use super::live::LiveSettings;
 use super::load::PartitionCounts;
 use super::prefixes::SharedPrefixes;
@@ -91,6 +92,8 @@ pub struct NodeShared {
     pub load: Arc<Mutex<Board>>,
     /// The hottest keys of each shard, as it has published them last.
     pub hot_keys: ByShard<Mutex<Vec<HotKey>>>,
+    /// Who looks at the use of keys.
+    pub hotkeys: Sessions,
     pub large_replies: Arc<LargeReplies>,
     /// Of the port for other nodes.
     pub peer_links: Arc<Counters>,
@@ -199,6 +202,7 @@ impl NodeShared {
                 .collect(),
             load: Arc::new(Mutex::new(board)),
             hot_keys,
+            hotkeys: Sessions::new(shards),
             large_replies: Arc::default(),
             peer_links: Arc::default(),
             slot_migrations: None,

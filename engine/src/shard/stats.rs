@@ -76,8 +76,6 @@ counters! {
     client_bytes, client_bytes_largest,
     /// Over about the last second; written by the node's monitor.
     ops_per_second, net_input_per_second, net_output_per_second,
-    /// Until when HOTKEYS looks at keys, Unix ms.
-    tracks_until_ms,
     /// What commands have used of partitions here, and the CPU time of the shard's thread, ns.
     load_ops, load_bytes_in, load_bytes_out, cpu_nanos,
     /// Bytes of live log segments' used parts.

@@ -18,16 +18,18 @@ pub struct Key {
     /// How long it is.
     pub len: usize,
     pub slot: Slot,
+    pub hash: u64,
 }
 
 impl Key {
-    fn new(key: &[u8]) -> Key {
+    fn new(hash: u64, key: &[u8]) -> Key {
         let (_, name) = database::split(key);
         let kept = key.len() - name.len() + NAME_BYTES_MAX;
         Key {
             name: key.get(..kept).unwrap_or(key).into(),
             len: key.len(),
             slot: slot_of(key),
+            hash,
         }
     }
 }
@@ -90,7 +92,7 @@ impl Sketch {
             self.counters.push(Counter {
                 count: weight,
                 error: 0,
-                key: Key::new(key),
+                key: Key::new(hash, key),
             });
             return;
         }
@@ -100,7 +102,7 @@ impl Sketch {
             *counter = Counter {
                 count: counter.count + weight,
                 error: counter.count,
-                key: Key::new(key),
+                key: Key::new(hash, key),
             };
         }
     }

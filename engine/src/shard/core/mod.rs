@@ -226,6 +226,7 @@ impl Core {
         self.has_monitors = self.node.has_monitors();
         self.keyspace.set_events(self.node.live.events());
         self.keyspace.count_slots(self.node.live.slot_stats());
+        self.review_hotkeys();
         self.review_prefixes();
         self.review_users();
     }

@@ -4,7 +4,7 @@ use ephesus_wire::resp::reply;
 use ephesus_wire::{ShardId, Slot};
 
 use crate::command::error::ClientError;
-use crate::command::hotkeys::{Wanted, ranges};
+use crate::command::hotkeys::{Found, Wanted, ranges};
 use crate::command::parse::Request;
 use crate::command::spec::Cmd;
 use crate::keyspace::hot::tracking::Tracking;
@@ -12,61 +12,44 @@ use crate::node::process;
 use crate::shard::core::{Asker, Core};
 use crate::shard::mesh::Scope;
 
-/// What the shard had taken when the look began.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Before {
+/// What the shard had taken when its session began, and what it has found in one that is over.
+#[derive(Debug, Default)]
+pub(crate) struct HotKeys {
     cpu_ms: [u64; 2],
-    net_bytes: u64,
+    found: Option<Found>,
 }
 
 impl Core {
-    fn is_tracking(&self, shard: ShardId) -> bool {
-        self.keyspace.now_ms() < self.node.stats[shard].tracks_until_ms.get()
-    }
-
-    /// Whether a client may ask for it now.
+    /// Decides for all shards that a client means; answers whether there is anything to do.
     ///
     /// # Errors
-    /// Why not.
-    pub(crate) fn check_hotkeys(
+    /// Why nothing of it is done.
+    pub(crate) fn decide_hotkeys(
         &self,
         cmd: Cmd,
         scope: Scope,
         request: &Request<'_>,
-    ) -> Result<(), ClientError> {
-        let is_active = match scope {
-            Scope::Node => (0..self.node.shards()).any(|shard| self.is_tracking(ShardId(shard))),
-            Scope::Shard | Scope::Part => self.is_tracking(self.id),
+    ) -> Result<bool, ClientError> {
+        let shards: Vec<ShardId> = match scope {
+            Scope::Node => (0..self.node.shards()).map(ShardId).collect(),
+            Scope::Shard | Scope::Part => vec![self.id],
         };
-        let refused = match cmd {
-            Cmd::HotkeysStart if is_active => "hotkey tracking session already in progress",
-            Cmd::HotkeysStop if !is_active => "no hotkey tracking session in progress",
-            Cmd::HotkeysReset if is_active => {
-                "hotkey tracking session in progress, stop tracking first"
-            }
-            Cmd::HotkeysStart => {
-                let is_here = |slot: u16| {
-                    let owner = self.router.routes.owner(Slot(slot));
-                    match scope {
-                        Scope::Node => owner.local().is_some(),
-                        Scope::Shard | Scope::Part => owner.is(self.id),
-                    }
-                };
+        let (sessions, now_ms) = (&self.node.hotkeys, self.keyspace.now_ms());
+        match cmd {
+            Cmd::HotkeysStart => sessions.start(&shards, now_ms, || {
                 let wanted = Wanted::parse(request)?;
-                let other = wanted.slots.into_iter().find(|slot| !is_here(*slot));
-                return other.map_or(Ok(()), |slot| Err(ClientError::HotkeysSlot(slot)));
-            }
-            _ => return Ok(()),
-        };
-        Err(ClientError::Hotkeys(refused))
-    }
-
-    fn taken(&self) -> Before {
-        let stats = self.stats();
-        Before {
-            cpu_ms: process::thread_cpu_ms(),
-            net_bytes: stats.net_input_bytes.get() + stats.net_output_bytes.get(),
+                let is_here = |slot: &&u16| {
+                    let owner = self.router.routes.owner(Slot(**slot)).local();
+                    owner.is_some_and(|shard| shards.contains(&shard))
+                };
+                let other = wanted.slots.iter().find(|slot| !is_here(slot)).copied();
+                other.map_or(Ok(wanted), |slot| Err(ClientError::HotkeysSlot(slot)))
+            })?,
+            Cmd::HotkeysStop => return Ok(sessions.stop(&shards, now_ms)),
+            Cmd::HotkeysReset => sessions.reset(&shards, now_ms)?,
+            _ => {}
         }
+        Ok(true)
     }
 
     /// HOTKEYS in this shard.
@@ -77,33 +60,15 @@ impl Core {
         cmd: Cmd,
         request: &Request<'_>,
     ) -> Result<(), ClientError> {
-        if scope != Scope::Part {
-            self.check_hotkeys(cmd, scope, request)?;
-        }
-        let now_ms = self.keyspace.now_ms();
-        let mut out = reply::OK.to_vec();
-        match cmd {
-            Cmd::HotkeysStart => {
-                let seed = self.execution.random.draw();
-                let tracking = Tracking::new(Wanted::parse(request)?, now_ms, seed);
-                self.stats().tracks_until_ms.set(tracking.until_ms());
-                self.keyspace.tracking = Some(Box::new(tracking));
-                self.execution.before_tracking = self.taken();
-            }
-            Cmd::HotkeysStop => {
-                self.stats().tracks_until_ms.set(0);
-                if let Some(tracking) = &mut self.keyspace.tracking {
-                    tracking.stop(now_ms);
-                }
-            }
-            Cmd::HotkeysReset => {
-                self.stats().tracks_until_ms.set(0);
-                self.keyspace.tracking = None;
-            }
-            _ => {
-                out.clear();
-                self.write_hotkeys(asker, scope, now_ms, &mut out);
-            }
+        let is_done = scope == Scope::Part || self.decide_hotkeys(cmd, scope, request)?;
+        let mut out = Vec::new();
+        if cmd == Cmd::HotkeysGet {
+            self.write_hotkeys(asker, scope, &mut out);
+        } else if is_done {
+            self.follow_hotkeys();
+            out.extend_from_slice(reply::OK);
+        } else {
+            reply::null(&mut out, asker.protocol());
         }
         self.respond(asker, |_, reply| {
             reply.out.append(&mut out);
@@ -111,23 +76,82 @@ impl Core {
         })
     }
 
-    fn write_hotkeys(&self, asker: &Asker<'_>, scope: Scope, now_ms: u64, out: &mut Vec<u8>) {
-        let Some(tracking) = &self.keyspace.tracking else {
-            return reply::null(out, asker.protocol());
+    /// Does what was decided for this shard.
+    fn follow_hotkeys(&mut self) {
+        let session = self.node.hotkeys.of(self.id);
+        let tracked = self.keyspace.tracking.as_ref().map(|t| t.session().number);
+        let found = self.execution.hotkeys.found.as_ref().map(|f| f.session);
+        let Some(session) = session else {
+            self.keyspace.tracking = None;
+            self.execution.hotkeys.found = None;
+            return;
         };
-        let partitioning = self.router.routes.partitioning();
-        let owned = self.keyspace.owned().iter();
-        let slots = owned.map(|id| partitioning.slots_of(*id).into_inner());
-        let (before, taken) = (self.execution.before_tracking, self.taken());
-        let mut found = tracking.found(now_ms, slots);
-        found.slots = ranges(found.slots.iter().copied());
-        let since = |now: u64, before: u64| now.saturating_sub(before);
-        let [[user, system], [user_before, system_before]] = [taken.cpu_ms, before.cpu_ms];
-        found.cpu_ms = [since(user, user_before), since(system, system_before)];
-        found.net_bytes = since(taken.net_bytes, before.net_bytes);
-        match scope {
-            Scope::Part => found.write_part(out),
-            Scope::Node | Scope::Shard => found.write(out, asker.protocol()),
+        let stopped_ms = session.stopped_ms;
+        if tracked.or(found) != Some(session.number) {
+            let seed = self.execution.random.draw();
+            self.keyspace.tracking = Some(Box::new(Tracking::new(session, seed)));
+            self.execution.hotkeys = HotKeys {
+                cpu_ms: process::thread_cpu_ms(),
+                found: None,
+            };
+        }
+        if let Some(stopped_ms) = stopped_ms {
+            self.end_hotkeys(stopped_ms);
+        }
+    }
+
+    /// Ends a session that is over by itself.
+    pub(crate) fn review_hotkeys(&mut self) {
+        if let Some(tracking) = &self.keyspace.tracking {
+            let until_ms = tracking.session().until_ms();
+            if self.keyspace.now_ms() >= until_ms {
+                self.end_hotkeys(until_ms);
+            }
+        }
+    }
+
+    fn end_hotkeys(&mut self, ended_ms: u64) {
+        if let Some(found) = self.found_hotkeys(ended_ms) {
+            self.execution.hotkeys.found = Some(found);
+        }
+        self.keyspace.tracking = None;
+    }
+
+    /// What was found by now in a session that is in progress.
+    fn found_hotkeys(&self, now_ms: u64) -> Option<Found> {
+        let tracking = self.keyspace.tracking.as_ref()?;
+        let mut found = tracking.found(now_ms);
+        if !found.has_slots {
+            let partitioning = self.router.routes.partitioning();
+            let owned = self.keyspace.owned().iter();
+            let slots = owned.map(|id| partitioning.slots_of(*id).into_inner());
+            found.slots = ranges(slots);
+        }
+        let now = process::thread_cpu_ms().into_iter();
+        let before = self.execution.hotkeys.cpu_ms;
+        for (cpu_ms, (now, before)) in found.cpu_ms.iter_mut().zip(now.zip(before)) {
+            *cpu_ms = now.saturating_sub(before);
+        }
+        Some(found)
+    }
+
+    fn write_hotkeys(&self, asker: &Asker<'_>, scope: Scope, out: &mut Vec<u8>) {
+        let running = self
+            .found_hotkeys(self.keyspace.now_ms())
+            .map(|found| Found {
+                is_active: true,
+                ..found
+            });
+        match (
+            running.as_ref().or(self.execution.hotkeys.found.as_ref()),
+            scope,
+        ) {
+            (None, _) => reply::null(out, asker.protocol()),
+            (Some(found), Scope::Part) => found.write_part(out),
+            (Some(found), Scope::Node | Scope::Shard) => found.write(out, asker.protocol()),
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -616,7 +616,15 @@ impl Core {
                 (everyone, Some(Combine::Acknowledged))
             }
             Cmd::HotkeysStart | Cmd::HotkeysStop | Cmd::HotkeysReset => {
-                self.check_hotkeys(spec.cmd, Scope::Node, request)?;
+                // One shard alone decides when it does it.
+                let is_decided_here = everyone.len() > 1;
+                if is_decided_here && !self.decide_hotkeys(spec.cmd, Scope::Node, request)? {
+                    let mut asker = Asker::Connection(connection);
+                    return self.respond(&mut asker, |_, reply| {
+                        reply::null(reply.out, reply.protocol);
+                        Ok(())
+                    });
+                }
                 (everyone, Some(Combine::AllOk))
             }
             Cmd::HotkeysGet => (everyone, Some(Combine::HotKeys)),

@@ -24,6 +24,7 @@ use ephesus_wire::rng::Rng;
 
 use self::batch::Batch;
 use self::debug::Sleeps;
+use self::hotkeys::HotKeys;
 use self::migrate::Copies;
 use self::pace::Pace;
 use self::pubsub::PubSub;
@@ -59,7 +60,7 @@ pub(crate) struct Execution {
     /// Executed in this turn.
     pub commands: u64,
     pub timing: Timing,
-    pub before_tracking: hotkeys::Before,
+    pub hotkeys: HotKeys,
 }
 
 impl Execution {
@@ -82,7 +83,7 @@ impl Execution {
             scripts: None,
             commands: 0,
             timing: Timing::default(),
-            before_tracking: hotkeys::Before::default(),
+            hotkeys: HotKeys::default(),
         }
     }
 }

@@ -250,9 +250,10 @@ impl Gather {
             }
             Combine::HotKeys => {
                 let of_shards = parts.iter().filter(|part| part.starts_with(b"*"));
-                let found = of_shards
-                    .filter_map(|part| Found::read_part(Elements(after_line(part)).map(text)));
-                match Found::join(found) {
+                let found: Vec<Found> = of_shards
+                    .filter_map(|part| Found::read_part(Elements(after_line(part)).map(text)))
+                    .collect();
+                match Found::join(&found) {
                     Some(found) => found.write(&mut out, self.protocol),
                     None => reply::null(&mut out, self.protocol),
                 }
