@@ -195,12 +195,9 @@ impl Keyspace {
         counted.get_mut(place)
     }
 
-    /// Counts use by slot from now on, or not any more.
+    /// Counts use by slot from now on, or not any more; what was counted stays.
     pub fn count_slots(&mut self, counts: bool) {
-        if self.uses.counts_slots != counts {
-            self.uses.counts_slots = counts;
-            self.forget_slots();
-        }
+        self.uses.counts_slots = counts;
     }
 
     /// Forgets what was counted by slot.

@@ -102,6 +102,14 @@ fn slots_of_a_direct_port_are_told_as_valkey_tells_them() {
             );
         }
     }
+    // What was counted stays, also while nothing is.
+    for word in ["no", "yes"] {
+        enable(&mut ours, word);
+        enable(&mut theirs, word);
+        assert_eq!(ours.say("GET {a}1"), theirs.say("GET {a}1"));
+        let slot = slot(b"a");
+        assert_eq!(row(&mut ours, slot), row(&mut theirs, slot), "{word}");
+    }
     for asked in [
         "CLUSTER SLOT-STATS ORDERBY KEY-COUNT LIMIT 4 DESC",
         "CLUSTER SLOT-STATS ORDERBY NETWORK-BYTES-IN LIMIT 5",
