@@ -54,6 +54,8 @@ pub(super) struct Uses {
     touched_slots: Vec<Slot>,
     /// Their commands, and those that have used no partition.
     untimed: u64,
+    /// Partitions that were used since that was published.
+    used: Vec<PartitionId>,
     /// Counted at partitions at all.
     counted: u64,
     /// Time of all commands since it was published, ns.
@@ -155,6 +157,9 @@ impl Keyspace {
         let used = &mut copy.used;
         if used.untimed == 0 {
             self.uses.touched.push(partition);
+        }
+        if used.ops == 0 {
+            self.uses.used.push(partition);
         }
         used.ops += 1;
         used.bytes_in += bytes_in;
@@ -284,8 +289,7 @@ impl Keyspace {
     pub fn take_load(&mut self, cpu: Duration, mut take: impl FnMut(PartitionId, Amount)) {
         let all = std::mem::take(&mut self.uses.nanos).max(1);
         let cpu_ns = cpu.as_nanos() as f64;
-        let ids = self.owned.iter().chain(&self.unserved);
-        for id in ids {
+        for id in self.uses.used.drain(..) {
             let place = self.partitions.get_mut(usize::from(id.0));
             let Some(copy) = place.and_then(Option::as_deref_mut) else {
                 continue;
@@ -310,7 +314,7 @@ impl Keyspace {
                 bytes_out,
                 cpu_ns: (cpu_ns * nanos as f64 / all as f64) as u64,
             };
-            take(*id, amount);
+            take(id, amount);
         }
     }
 }
@@ -384,6 +388,7 @@ mod tests {
         };
         let mut expected = [of(a, 4, 71, 19, 1_600), of(b, 3, 40, 13, 1_200)];
         expected.sort_by_key(|(id, _)| *id);
+        taken.sort_by_key(|(id, _)| *id);
         assert_eq!(taken, expected);
         keyspace.take_load(Duration::from_secs(1), |id, _| panic!("{id} is idle"));
     }

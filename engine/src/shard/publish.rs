@@ -17,6 +17,7 @@ impl Shard {
         }
         self.timers.publish = self.now;
         self.timers.unpublished = false;
+        let cpu = process::thread_cpu();
         let lifetimes = self.core.keyspace.average_lifetimes();
         self.core.stats().set_lifetimes(&lifetimes);
         let keyspace = &self.core.keyspace;
@@ -90,6 +91,8 @@ impl Shard {
         stats
             .image_last_time_s
             .set(self.checkpointer.last_ms / 1000);
+        // With many partitions that is much, whatever commands there were.
+        self.background += process::thread_cpu().saturating_sub(cpu);
     }
 
     /// Adds what partitions have used to what was counted of them. What the thread has taken for images, moves and
