@@ -21,7 +21,8 @@
 //!               are none of the hottest of their node
 //! RATES         {"ops_per_s", "bytes_in_per_s", "bytes_out_per_s", "cpu_us_per_s"}
 //! hot           {"partitions": as by load, 16 at most, and with --keys "keys": [KEY], the hottest first}
-//! KEY           {"key": its first 128 bytes as text, "key_bytes": how many it has, "database", "node": name,
+//! KEY           {"key": its first 128 bytes at most as text, in which `\\` is `\`, `\xff` a byte that is no UTF-8, and
+//!                `\u{202e}` and the like what does not print, "key_bytes": how many it has, "database", "node": name,
 //!                "shard", "ops_per_s": at least, "share_of_shard": of all uses of keys there,
 //!                "cpu_us_per_s": the same part of the CPU time of the shard's partitions, null if not told,
 //!                "saturates": whether no move helps}
@@ -121,12 +122,17 @@ pub fn hot(partitions: &[PartitionLoadRow], keys: Option<&HotKeysReport>) -> Str
     serde_json::to_string_pretty(&hot).expect("rows of numbers and text are JSON") + "\n"
 }
 
-/// A key for people and JSON: as it is if it is text, and else escaped.
+/// A key for people and JSON. No two keys have the same: `\` and what does not print are escaped as in a string of
+/// Rust, and bytes that are no UTF-8 as `\xff`.
 pub(super) fn key_text(key: &[u8]) -> String {
-    match std::str::from_utf8(key) {
-        Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
-        _ => key.escape_ascii().to_string(),
+    let mut text = String::new();
+    for chunk in key.utf8_chunks() {
+        // Quotes are not escaped: nothing is around it.
+        let valid = chunk.valid().escape_debug().to_string();
+        text += &valid.replace("\\\"", "\"").replace("\\'", "'");
+        text += &chunk.invalid().escape_ascii().to_string();
     }
+    text
 }
 
 /// The same on one line, for what is shown again and again.

@@ -13,7 +13,7 @@ const NAME_BYTES_MAX: usize = 128;
 /// A key as it is stored: all of it, or the beginning of a long one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
-    /// Its first bytes, and what is in front of them if it is of another database than 0.
+    /// Its first bytes, which end with a character, and what is in front of them if it is of another database than 0.
     pub name: Box<[u8]>,
     /// How long it is.
     pub len: usize,
@@ -24,7 +24,7 @@ pub struct Key {
 impl Key {
     fn new(hash: u64, key: &[u8]) -> Key {
         let (_, name) = database::split(key);
-        let kept = key.len() - name.len() + NAME_BYTES_MAX;
+        let kept = key.len() - name.len() + beginning(name);
         Key {
             name: key.get(..kept).unwrap_or(key).into(),
             len: key.len(),
@@ -32,6 +32,14 @@ impl Key {
             hash,
         }
     }
+}
+
+/// How many bytes of a name are kept: a character whole or not at all.
+fn beginning(name: &[u8]) -> usize {
+    let begins = |at: &usize| name.get(*at).is_none_or(|byte| byte & 0xc0 != 0x80);
+    let ends = (NAME_BYTES_MAX - 3..=NAME_BYTES_MAX).rev();
+    let end = ends.into_iter().find(begins);
+    end.unwrap_or(NAME_BYTES_MAX).min(name.len())
 }
 
 #[derive(Clone, Debug)]

@@ -177,6 +177,15 @@ fn long_keys_are_kept_by_their_beginning() {
     let top = sketch.top(2);
     assert_eq!((top[0].0.len, top[0].0.name.len()), (60_000, 128));
     assert_eq!((top[1].0.len, top[1].0.name.len()), (128, 128));
+    let mut sketch = Sketch::new(4);
+    for (first, kept) in [(0, 126), (1, 127), (2, 128)] {
+        let text = "x".repeat(first) + &"\u{30ad}".repeat(60);
+        sketch.add(first as u64, text.as_bytes(), 1);
+        let text = text.get(..kept).expect("a character's end");
+        assert_eq!(*sketch.top(4)[first].0.name, *text.as_bytes());
+    }
+    sketch.add(9, &[0x80; 200], 1);
+    assert_eq!(*sketch.top(4)[3].0.name, [0x80; 128]);
 }
 
 #[test]

@@ -172,6 +172,24 @@ fn the_json_of_migrations_stays_as_it_is() {
 }
 
 #[test]
+fn keys_are_told_apart_and_do_nothing_to_a_terminal() {
+    for (key, expected) in [
+        (&b"user:{7}:\"it's\""[..], r#"user:{7}:"it's""#),
+        ("キー e\u{301} 🔑".as_bytes(), "キー e\u{301} 🔑"),
+        (b"back\\xff", r"back\\xff"),
+        (b"back\xff", r"back\xff"),
+        (b"\\\"\\", r#"\\"\\"#),
+        (b"\\'", r"\\'"),
+        (b"\x1b[31m\n\0", r"\u{1b}[31m\n\0"),
+        ("a\u{202e}b\u{85}".as_bytes(), r"a\u{202e}b\u{85}"),
+        (b"\xe3\x82", r"\xe3\x82"),
+        (b"", ""),
+    ] {
+        assert_eq!(key_text(key), expected);
+    }
+}
+
+#[test]
 fn the_json_of_load_stays_as_it_is() {
     let text = render(&Report::Load(load_report())).expect("JSON");
     let expected = r#"{
