@@ -4,6 +4,7 @@
 //! FROM                  TO          [by]
 //! -                     Beginning   the plan, if its turn has come, the copies are here and not too many others go; says Begin
 //! -                     Failed      it is copying, by an earlier start of this node
+//! Beginning             Beginning   without those that have lost their turn
 //! Beginning             Opening     the table shows that all are copying, and few streams are there
 //! Opening               Opening     the target was not there, or is not ready
 //! Opening               Sending     the stream is open: Order::Send
@@ -278,6 +279,7 @@ impl NodeMigrations {
     /// Goes on with what this node sends.
     pub(super) fn send(&mut self, layout: &mut Layout, effects: &mut Effects) {
         let (view, me) = (Arc::clone(&self.view), self.me);
+        self.leave_out();
         let active = view.migrations.active.iter();
         let mut beginning = Beginning::default();
         for (id, migration) in active.filter(|(_, m)| m.source.node == me) {
@@ -288,6 +290,36 @@ impl NodeMigrations {
         let batches: Vec<MigrationId> = self.batches.keys().copied().collect();
         for id in batches {
             self.open(id, layout, effects);
+        }
+    }
+
+    /// Leaves those that wait for their turn again out of batches that begin: they would keep the others waiting.
+    fn leave_out(&mut self) {
+        let active = &self.view.migrations.active;
+        let waits = |id: &MigrationId| {
+            let migration = active.get(id);
+            migration.is_some_and(|migration| migration.phase == Phase::Waiting)
+        };
+        let waiting = self.sending.iter().filter(|(id, _)| waits(id));
+        let shrinking: BTreeSet<MigrationId> = waiting.map(|(_, source)| source.batch).collect();
+        for id in shrinking {
+            let Some(batch) = self.batches.remove(&id) else {
+                continue;
+            };
+            if batch.state != State::Beginning {
+                self.batches.insert(id, batch);
+                continue;
+            }
+            self.sending
+                .retain(|migration, source| source.batch != id || !waits(migration));
+            let mut left = self.sending.iter_mut().filter(|(_, s)| s.batch == id);
+            // It has the name of its first one.
+            if let Some((first, source)) = left.next() {
+                let first = *first;
+                source.batch = first;
+                left.for_each(|(_, source)| source.batch = first);
+                self.batches.insert(first, batch);
+            }
         }
     }
 

@@ -114,6 +114,38 @@ fn what_has_failed_twice_with_others_goes_alone() {
 }
 
 #[test]
+fn a_batch_goes_without_those_that_have_lost_their_turn() {
+    let mut bed = Bed::new();
+    let apply = |bed: &mut Bed, command: Command| {
+        let applied = bed.state.apply(&command);
+        applied.expect("applied");
+    };
+    apply(&mut bed, Command::MovesMax { moves: 2 });
+    let to = place(B, 0);
+    let moves = [0, 2].map(PartitionId);
+    let moves = moves.map(|partition| Move { partition, to }).to_vec();
+    let purpose = Purpose::Rebalance;
+    apply(&mut bed, Command::PlanMoves { moves, purpose });
+    let ids = [1, 2].map(MigrationId);
+    // Nothing that it says arrives before its target has failed and is there again.
+    bed.a.incarnation = 0;
+    assert_eq!(begins(&bed.turn(A, [])), ids);
+    let (node, incarnation) = (B, 1);
+    apply(&mut bed, Command::Fail { node, incarnation });
+    apply(&mut bed, Command::MovesMax { moves: 1 });
+    apply(&mut bed, Command::Started { node, incarnation });
+    bed.a.incarnation = 1;
+    assert_eq!(begins(&bed.turn(A, [])), ids[..1]);
+    assert_eq!(dials(&bed.turn(A, [])), [&ids[..1]]);
+    let (reason, text) = (AbortReason::Cancelled, String::new());
+    let abort = Abort { reason, text };
+    let id = ids[0];
+    apply(&mut bed, Command::AbortMigration { id, abort });
+    assert_eq!(begins(&bed.turn(A, [])), ids[1..]);
+    assert_eq!(dials(&bed.turn(A, [])), [&ids[1..]]);
+}
+
+#[test]
 fn the_end_of_one_is_the_end_of_its_batch() {
     for is_confirmed in [false, true] {
         let mut bed = Bed::new();
