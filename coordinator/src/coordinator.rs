@@ -10,6 +10,7 @@
 //! the others name it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use ephesus_wal::Disk;
 use ephesus_wire::handshake::Versions;
@@ -95,8 +96,11 @@ enum Pending {
     Rebalance,
     /// How much may move at a time.
     MovesMax,
-    /// Plans that are made elsewhere.
-    Planning(Planning),
+    /// Plans that are made elsewhere, as long as they are waited for here.
+    Planning(
+        Planning,
+        #[expect(dead_code, reason = "its end is what tells")] Arc<()>,
+    ),
     /// What nodes or this leader want to have decided about it: said again until it is.
     Migration(MigrationId),
     Operation(Operation),
@@ -339,7 +343,10 @@ impl<D: Disk> Coordinator<D> {
             Event::Lost(id) => inputs.push(Input::Lost(id)),
             Event::StepAside => inputs.push(self.step_aside()),
             Event::Planned(result) => self.plan_made(*result, inputs, actions),
-            Event::Closed(session) => self.sessions.closed(session),
+            Event::Closed(session) => {
+                self.sessions.closed(session);
+                self.drop_plans(session);
+            }
             Event::Request(session, Request::Operator { id, query }) => {
                 self.operate(session, id, query, inputs, actions);
             }
@@ -499,7 +506,7 @@ impl<D: Disk> Coordinator<D> {
             | Pending::Speaks(_)
             | Pending::Promote
             | Pending::MovesMax
-            | Pending::Planning(_)
+            | Pending::Planning(..)
             | Pending::Rebalance => {}
             Pending::Register(session, registration, start) => match outcome {
                 Outcome::Applied(Ok(_)) => {
@@ -521,7 +528,7 @@ impl<D: Disk> Coordinator<D> {
     fn give_up(&mut self, actions: &mut Vec<Action>) {
         let is_late = |(_, (since, pending)): &(&Ticket, &(u64, Pending))| {
             let patience_ms = match pending {
-                Pending::Planning(_) => PLAN_PATIENCE_MS,
+                Pending::Planning(..) => PLAN_PATIENCE_MS,
                 _ => PATIENCE_MS,
             };
             self.now_ms - since >= patience_ms
@@ -538,7 +545,7 @@ impl<D: Disk> Coordinator<D> {
                 }
                 Pending::Migration(id) => self.migrating.settle(id, ticket),
                 Pending::Told(node) => drop(self.told.remove(&node)),
-                Pending::Planning(planning) => {
+                Pending::Planning(planning, _) => {
                     let waits = planning.operation();
                     actions.extend(waits.map(|operation| operation.answer(Report::TimedOut)));
                 }

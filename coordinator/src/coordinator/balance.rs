@@ -190,7 +190,7 @@ impl<D: Disk> Coordinator<D> {
         let is_planning = |(_, pending): &(u64, Pending)| {
             matches!(
                 pending,
-                Pending::Rebalance | Pending::Planning(Planning::Own(_))
+                Pending::Rebalance | Pending::Planning(Planning::Own(_), _)
             )
         };
         if self.pending.values().any(is_planning) {

@@ -50,6 +50,11 @@ pub(super) enum Wanted {
 }
 
 impl Operation {
+    /// Whether it was asked for at this session.
+    pub(super) fn is_of(&self, session: SessionId) -> bool {
+        self.session == session
+    }
+
     pub(super) fn answer(&self, report: Report) -> Action {
         let answer = Answer::Operator {
             id: self.id,

@@ -5,12 +5,13 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
 
 use ephesus_wal::Disk;
 use ephesus_wire::{NodeId, PartitionId};
 
 use super::operator::Operation;
-use super::{Action, Coordinator, Pending};
+use super::{Action, Coordinator, Pending, SessionId};
 use crate::command::Command;
 use crate::member::{Input, Ticket};
 use crate::migration::Purpose;
@@ -36,6 +37,8 @@ pub struct PlanJob {
     scene: Scene,
     moves_max: usize,
     basis: Basis,
+    /// Gone when nobody waits for it.
+    waited_for: Weak<()>,
 }
 
 /// By what is planned.
@@ -100,14 +103,21 @@ pub(super) enum Own {
 impl PlanJob {
     /// Plans of an empty cluster.
     #[cfg(test)]
-    pub(crate) fn of_nothing() -> PlanJob {
+    pub(crate) fn of_nothing(waits: &Arc<()>) -> PlanJob {
         PlanJob {
             ticket: Ticket(0),
             version: 0,
             scene: Scene::default(),
             moves_max: usize::MAX,
             basis: Basis::Policies(vec![Policy::Sticky]),
+            waited_for: Arc::downgrade(waits),
         }
+    }
+
+    /// Whether somebody waits for them still; otherwise they need not be made.
+    #[must_use]
+    pub fn is_waited_for(&self) -> bool {
+        self.waited_for.strong_count() > 0
     }
 
     /// Makes the plans: the same ones wherever it runs.
@@ -253,7 +263,7 @@ impl<D: Disk> Coordinator<D> {
         planning: Planning,
         actions: &mut Vec<Action>,
     ) {
-        let is_plan = |(_, pending): &&(u64, Pending)| matches!(pending, Pending::Planning(_));
+        let is_plan = |(_, pending): &&(u64, Pending)| matches!(pending, Pending::Planning(..));
         if self.pending.values().filter(is_plan).count() >= PLANS_MAX {
             if let Some(operation) = planning.operation() {
                 actions.push(operation.answer(Report::Busy));
@@ -262,14 +272,28 @@ impl<D: Disk> Coordinator<D> {
         }
         let scene = self.state().scene();
         let version = self.state().table().version;
-        let ticket = self.ticket(Some(Pending::Planning(planning)));
+        let waits = Arc::new(());
+        let waited_for = Arc::downgrade(&waits);
+        let ticket = self.ticket(Some(Pending::Planning(planning, waits)));
         actions.push(Action::Plan(Box::new(PlanJob {
             ticket,
             version,
             scene,
             moves_max,
             basis,
+            waited_for,
         })));
+    }
+
+    /// Who waited for plans at this session is gone.
+    pub(super) fn drop_plans(&mut self, session: SessionId) {
+        self.pending.retain(|_, (_, pending)| {
+            let Pending::Planning(planning, _) = pending else {
+                return true;
+            };
+            let operation = planning.operation();
+            operation.is_none_or(|operation| !operation.is_of(session))
+        });
     }
 
     /// Plans were made.
@@ -282,7 +306,7 @@ impl<D: Disk> Coordinator<D> {
         let Some((since_ms, pending)) = self.pending.remove(&result.ticket) else {
             return;
         };
-        let Pending::Planning(planning) = pending else {
+        let Pending::Planning(planning, _) = pending else {
             self.pending.insert(result.ticket, (since_ms, pending));
             return;
         };
@@ -367,3 +391,6 @@ fn keeps_owners(policy: Policy) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,40 @@
+use futures_lite::future::block_on;
+
+use super::*;
+use crate::coordinator::migrations::tests::bed::{beat, cluster};
+use crate::coordinator::{Event, PLAN_PATIENCE_MS};
+use crate::protocol::Request;
+use crate::report::Query;
+
+#[test]
+fn plans_are_not_waited_for_when_who_has_asked_is_gone_or_they_take_too_long() {
+    let mut world = cluster(1, 2);
+    beat(&mut world, 2, 400);
+    let coordinator = &mut world.coordinators[0];
+    let mut now_ms = world.now;
+    let mut plan = |event: Event, passed_ms: u64| {
+        now_ms += passed_ms;
+        let turn = coordinator.turn([event], now_ms, 0, drop);
+        let actions = block_on(turn).expect("runs").into_iter();
+        let mut jobs = actions.filter_map(|action| match action {
+            Action::Plan(job) => Some(job),
+            _ => None,
+        });
+        jobs.next()
+    };
+    let (session, other) = (SessionId(98), SessionId(97));
+    let asked = || {
+        let query = Query::RebalanceByLoad { dry_run: false };
+        Event::Request(session, Request::Operator { id: 1, query })
+    };
+    let job = plan(asked(), 0).expect("a plan");
+    plan(Event::Closed(other), 0);
+    assert!(job.is_waited_for());
+    plan(Event::Closed(session), 0);
+    assert!(!job.is_waited_for());
+    let job = plan(asked(), 0).expect("a plan");
+    plan(Event::Closed(other), PLAN_PATIENCE_MS - 1);
+    assert!(job.is_waited_for());
+    plan(Event::Closed(other), 1);
+    assert!(!job.is_waited_for());
+}
