@@ -26,6 +26,9 @@ const MOVE_BYTES: u64 = 1 << 20;
 /// Millionths of a CPU, of which loads are whole numbers, in one per cent.
 const PERCENT: u64 = 10_000;
 
+/// Loads for weights are compared in such parts.
+const PART: u128 = 1_000_000;
+
 /// A partition, and what it does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Loaded {
@@ -59,6 +62,7 @@ pub fn by_load(places: &[Spec<'_>], partitions: &[Loaded]) -> LoadPlan {
     }
     let mut board = Board::of(places, partitions);
     board.set_apart(&mut plan);
+    board.aim();
     let is_parted = !plan.moves.is_empty();
     if !is_parted && board.uneven() == 0 {
         return plan;
@@ -98,6 +102,16 @@ struct Shard {
     /// What takes time of it, the least first.
     busy: Vec<Busy>,
     is_apart: bool,
+    aim: Aim,
+}
+
+/// What a shard is to have, once it is known what is set apart.
+#[derive(Clone, Copy, Debug, Default)]
+struct Aim {
+    wanted: u64,
+    /// Between what it is near enough to that for who moves something, and for who looks whether to.
+    near: (u64, u64),
+    even: (u64, u64),
 }
 
 #[derive(Debug, Default)]
@@ -136,7 +150,7 @@ impl Order {
             self.takers.insert((part, at));
         }
         if gives {
-            let is_over = shard.load > board.bounds(shard, TOLERANCE / 2).1;
+            let is_over = shard.load > shard.aim.near.1;
             self.givers.insert((is_over, part, at));
         }
     }
@@ -155,7 +169,13 @@ impl Order {
 impl Shard {
     /// Its load for its weight.
     fn part(&self) -> u128 {
-        u128::from(self.load) * 1_000_000 / u128::from(self.weight)
+        u128::from(self.load) * PART / u128::from(self.weight)
+    }
+
+    /// Whether it has more than it is to have, and something of it can go.
+    fn may_give(&self) -> bool {
+        let mut busy = self.busy.iter();
+        self.load > self.aim.wanted && busy.any(|one| !one.located.is_fixed)
     }
 }
 
@@ -173,6 +193,7 @@ impl Board {
                     load: 0,
                     busy: Vec::new(),
                     is_apart: false,
+                    aim: Aim::default(),
                 };
                 (spec.place, shard)
             })
@@ -217,26 +238,29 @@ impl Board {
         u64::try_from(fair).unwrap_or(u64::MAX)
     }
 
-    /// What a shard is to have: nothing more if it is set apart.
-    fn wanted(&self, shard: &Shard) -> u64 {
-        match shard.is_apart {
-            true => 0,
-            false => self.fair(shard.weight),
+    /// Says what each shard is to have: nothing more if it is set apart.
+    fn aim(&mut self) {
+        let fair = |board: &Board, shard: &Shard| board.fair(shard.weight);
+        let fair: Vec<u64> = self.shards.iter().map(|shard| fair(self, shard)).collect();
+        for (shard, fair) in self.shards.iter_mut().zip(fair) {
+            let wanted = if shard.is_apart { 0 } else { fair };
+            let within = |tolerance: u64| {
+                let part = u128::from(fair) * u128::from(tolerance) / 100;
+                let part = u64::try_from(part).unwrap_or(u64::MAX);
+                (wanted.saturating_sub(part), wanted.saturating_add(part))
+            };
+            shard.aim = Aim {
+                wanted,
+                near: within(TOLERANCE / 2),
+                even: within(TOLERANCE),
+            };
         }
-    }
-
-    /// Between what a shard is near enough to what it is to have.
-    fn bounds(&self, shard: &Shard, tolerance: u64) -> (u64, u64) {
-        let part = u128::from(self.fair(shard.weight)) * u128::from(tolerance) / 100;
-        let part = u64::try_from(part).unwrap_or(u64::MAX);
-        let wanted = self.wanted(shard);
-        (wanted.saturating_sub(part), wanted.saturating_add(part))
     }
 
     /// How many shards are not near enough.
     fn uneven(&self) -> usize {
         let is_uneven = |shard: &&Shard| {
-            let (from, to) = self.bounds(shard, TOLERANCE);
+            let (from, to) = shard.aim.even;
             !(from..=to).contains(&shard.load)
         };
         self.shards.iter().filter(is_uneven).count()
@@ -244,7 +268,7 @@ impl Board {
 
     /// How far all shards are from what they are to have.
     fn distance(&self) -> u64 {
-        let far = |shard: &Shard| shard.load.abs_diff(self.wanted(shard));
+        let far = |shard: &Shard| shard.load.abs_diff(shard.aim.wanted);
         self.shards.iter().map(far).fold(0, u64::saturating_add)
     }
 
@@ -255,20 +279,23 @@ impl Board {
         let all = all.flat_map(|(at, shard)| shard.busy.iter().map(move |one| (at, *one)));
         let mut hottest: Vec<(usize, Busy)> = all.collect();
         hottest.sort_unstable_by_key(|(_, one)| (u64::MAX - one.cpu, one.located.partition));
-        let mut left = self.shards.len();
+        // Those that are not set apart, by what they do for their weights, and by weight.
+        let free = || (0..).zip(&self.shards);
+        let mut coldest: BTreeSet<(u128, usize)> = free().map(|(at, s)| (s.part(), at)).collect();
+        let mut largest: BTreeSet<(u64, usize)> = free().map(|(at, s)| (s.weight, at)).collect();
         for (home, one) in hottest {
-            let shared = self.shards.iter().filter(|shard| !shard.is_apart);
-            let largest = self.fair(shared.map(|shard| shard.weight).max().unwrap_or(0));
-            let most = u128::from(largest) * u128::from(100 + TOLERANCE) / 100;
-            if u128::from(one.cpu) <= most || left < 2 {
+            let most = largest.last().map_or(0, |(weight, _)| self.fair(*weight));
+            let most = u128::from(most) * u128::from(100 + TOLERANCE) / 100;
+            if u128::from(one.cpu) <= most || largest.len() < 2 {
                 return;
             }
-            let is_taken = self.shards.get(home).is_some_and(|shard| shard.is_apart);
+            let Some(before) = self.shards.get(home).map(Shard::part) else {
+                return;
+            };
+            let is_free = coldest.remove(&(before, home));
             let mut at = home;
-            if is_taken && !one.located.is_fixed {
-                let free = (0..).zip(&self.shards).filter(|(_, shard)| !shard.is_apart);
-                let coldest = free.min_by_key(|(at, shard)| (shard.part(), *at));
-                at = coldest.map_or(home, |(at, _)| at);
+            if !is_free && !one.located.is_fixed {
+                at = coldest.first().map_or(home, |(_, at)| *at);
             }
             self.take(home, &one);
             self.load = self.load.saturating_sub(one.cpu);
@@ -278,7 +305,8 @@ impl Board {
             if !shard.is_apart {
                 shard.is_apart = true;
                 self.weights -= shard.weight;
-                left -= 1;
+                coldest.remove(&(shard.part(), at));
+                largest.remove(&(shard.weight, at));
             }
             let partition = one.located.partition;
             if at != home {
@@ -307,10 +335,14 @@ impl Board {
 
     /// Does the next move, from the shard that has the most for its weight to one that has little.
     fn next_move(&mut self, order: &mut Order) -> Option<Move> {
+        // Who has more lacks nothing.
+        let enough = u128::from(self.load) * PART / u128::from(self.weights.max(1));
         while let Some(&(_, part, from)) = order.givers.last() {
-            let is_apart = self.shards.get(from).is_some_and(|shard| shard.is_apart);
+            let source = self.shards.get(from)?;
+            let (is_apart, may_give) = (source.is_apart, source.may_give());
             let takers = order.takers.iter();
-            let takers = takers.take_while(|taker| is_apart || taker.0 < part);
+            let takers = takers
+                .take_while(|taker| may_give && (is_apart || taker.0 < part && taker.0 <= enough));
             let mut found = takers.filter_map(|&(_, to)| Some((to, self.cheapest(from, to)?)));
             let Some((to, one)) = found.next() else {
                 order.givers.pop_last();
@@ -336,10 +368,9 @@ impl Board {
     /// What relieves a shard, or fills another, most for its bytes; none: they are near enough, or nothing fits.
     fn cheapest(&self, from: usize, to: usize) -> Option<Busy> {
         let (source, target) = (self.shards.get(from)?, self.shards.get(to)?);
-        let near = |shard| self.bounds(shard, TOLERANCE / 2);
-        let (source_wanted, target_wanted) = (self.wanted(source), self.wanted(target));
-        let missing = near(target).0.saturating_sub(target.load);
-        let need = match source.load.saturating_sub(near(source).1) {
+        let (source_wanted, target_wanted) = (source.aim.wanted, target.aim.wanted);
+        let missing = target.aim.near.0.saturating_sub(target.load);
+        let need = match source.load.saturating_sub(source.aim.near.1) {
             0 => missing.min(source.load.saturating_sub(source_wanted)),
             excess => excess,
         };
@@ -349,7 +380,7 @@ impl Board {
                 target.load.saturating_add(cpu),
             );
             if source.is_apart {
-                return after <= self.bounds(target, TOLERANCE).1;
+                return after <= target.aim.even.1;
             }
             let far = |source: u64, target: u64| {
                 let far = source.abs_diff(source_wanted);

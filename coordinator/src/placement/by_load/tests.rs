@@ -2,6 +2,7 @@ use ephesus_wire::{NodeId, PartitionId, ShardId};
 use proptest::prelude::*;
 
 use super::*;
+use crate::coordinator::PLAN_PATIENCE_MS;
 
 fn place(node: u8) -> Place {
     Place {
@@ -323,4 +324,44 @@ fn what_no_shard_can_do_is_no_reason_to_panic() {
         let all = partitions(&[(1, cpu, 1), (1, cpu, 1), (2, 1.0, u64::MAX >> 20)]);
         let _ = by_load(&places, &all);
     }
+}
+
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how long a plan takes is what is tested"
+)]
+fn thousands_of_nodes_are_planned_for_within_the_time_that_a_plan_has() {
+    let places = (0..4_000u16).flat_map(|node| (0..16).map(move |shard| (node, shard)));
+    let places = places.map(|(node, shard)| {
+        let mut id = [0; 16];
+        id[..2].copy_from_slice(&node.to_be_bytes());
+        Place {
+            node: NodeId(id),
+            shard: ShardId(shard),
+        }
+    });
+    let places: Vec<Place> = places.collect();
+    let specs = places.iter().zip(0..).map(|(place, n)| Spec {
+        place: *place,
+        weight: 1 + n % 100,
+        rack: None,
+    });
+    let specs: Vec<Spec<'_>> = specs.collect();
+    let all = (0..16384).zip(places.iter().take(16).cycle());
+    let all = all.map(|(id, place)| Loaded {
+        located: Located {
+            partition: PartitionId(id),
+            place: *place,
+            is_fixed: false,
+        },
+        cpu: Some(0.5 / f32::from(id + 1)),
+        bytes: 1 << 20,
+    });
+    let all: Vec<Loaded> = all.collect();
+    let began = std::time::Instant::now();
+    let plan = by_load(&specs, &all);
+    let took_ms = began.elapsed().as_millis();
+    assert!(plan.moves.len() > 16_000, "{}", plan.moves.len());
+    assert!(took_ms < u128::from(PLAN_PATIENCE_MS), "{took_ms} ms");
 }
