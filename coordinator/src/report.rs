@@ -206,7 +206,7 @@ pub enum Report {
         plan: Vec<MoveRow>,
         /// Bytes that they move, as far as nodes have told.
         bytes: u64,
-        /// What moves cannot do, a sentence each.
+        /// What moves cannot do, or not for long, a sentence each.
         unmet: Vec<String>,
     },
 }

@@ -212,3 +212,25 @@ fn unasked_little_load_and_load_that_is_not_known_move_nothing() {
     let rows = planned(ask(&mut world, asked));
     assert_eq!(active(&world), rows.len());
 }
+
+#[test]
+fn who_asks_for_moves_by_load_is_told_what_will_move_them_back() {
+    let mut world = balancing(2);
+    beat(&mut world, 2, AUTO_REBALANCE_AFTER_MS + 400);
+    carry_out(&mut world, 2);
+    told(&mut world, [100, 10]);
+    let unmet = |world: &mut World, by: Option<Balance>| {
+        world.coordinators[0].auto_rebalance = by;
+        match ask(world, Query::RebalanceByLoad { dry_run: true }) {
+            Report::PlannedByLoad { unmet, .. } => unmet,
+            other => panic!("{other:?}"),
+        }
+    };
+    for by in [None, Some(Balance::Load)] {
+        assert_eq!(unmet(&mut world, by), [""; 0]);
+    }
+    let by_count = unmet(&mut world, Some(Balance::Count));
+    let sentence =
+        "the leader balances by the number of partitions: what moves now will be moved back";
+    assert_eq!(by_count, [sentence]);
+}

@@ -8,14 +8,14 @@ use ephesus_wire::{MigrationId, NodeId, PartitionId, ShardId};
 use crate::command::Command;
 use crate::coordinator::operator::{Operation, Wanted};
 use crate::coordinator::planning::{Planned, Planning};
-use crate::coordinator::{Action, Coordinator, Pending};
+use crate::coordinator::{Action, Balance, Coordinator, Pending};
 use crate::member::Input;
 use crate::migration::{Abort, AbortReason, Migration, Phase, Purpose};
 use crate::placement::{Move, Place};
 use crate::report::{
     DrainingRow, MigrationRow, MigrationState, MigrationsReport, MoveRow, Report, find_node,
 };
-use crate::state::{Effects, Refusal};
+use crate::state::{Course, Effects, Refusal};
 
 fn cancel(id: MigrationId) -> Command {
     let abort = Abort {
@@ -189,10 +189,18 @@ impl<D: Disk> Coordinator<D> {
     /// What would be moved for the sake of load.
     pub(in crate::coordinator) fn would_move_by_load(&self, planned: &Planned) -> Report {
         let moves = planned.moves.iter();
+        let undone = match (self.state().course(), self.auto_rebalance) {
+            (Course::Changes, _) => Some("the policy is being changed"),
+            (_, Some(Balance::Count)) => Some("the leader balances by the number of partitions"),
+            _ => None,
+        };
+        let undone = undone.map(|why| format!("{why}: what moves now will be moved back"));
+        let mut unmet = planned.unmet.clone();
+        unmet.extend(undone.filter(|_| !planned.moves.is_empty()));
         Report::PlannedByLoad {
             plan: moves.map(|m| self.move_row(*m, None)).collect(),
             bytes: self.bytes_of(&planned.moves),
-            unmet: planned.unmet.clone(),
+            unmet,
         }
     }
 
