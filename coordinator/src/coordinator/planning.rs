@@ -177,10 +177,20 @@ impl PlanJob {
             unmet.push(Unmet::Away { partitions: left }.to_string());
         }
         if keeps_owners(policy) {
-            // They are kept, as `unmet` says.
-            let all: BTreeSet<Place> = scene.all.iter().map(|(share, _)| share.place).collect();
-            let is_away = |place: &&Place| all.contains(place) && !able.contains_key(place);
-            left += from.values().filter(is_away).count();
+            // Those that have some keep them, as `unmet` says, and those that have none are to get some.
+            let away = scene.all.iter().map(|(share, _)| share);
+            let away: BTreeMap<Place, u32> = away
+                .filter(|share| !able.contains_key(&share.place))
+                .map(|share| (share.place, share.weight))
+                .collect();
+            let owners: BTreeSet<Place> = from.values().copied().collect();
+            left += from
+                .values()
+                .filter(|place| away.contains_key(place))
+                .count();
+            let is_idle =
+                |(place, weight): &(&Place, &u32)| **weight > 0 && !owners.contains(place);
+            left += away.iter().filter(is_idle).count();
         }
         left += plan.later;
         moves.extend(elsewhere);

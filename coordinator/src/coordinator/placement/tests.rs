@@ -230,6 +230,19 @@ fn a_change_to_what_keeps_owners_waits_for_owners_that_are_away() {
 }
 
 #[test]
+fn a_change_waits_for_a_node_that_is_away_and_has_nothing_yet() {
+    let mut world = placed(1, Policy::Sticky);
+    join(&mut world, 2);
+    beat(&mut world, 1, 3_000);
+    set(&mut world, Policy::Sticky);
+    beat(&mut world, 1, 2_000);
+    assert_eq!(state(&world).course(), Course::Changes);
+    join(&mut world, 2);
+    beat(&mut world, 2, 400);
+    assert_eq!(active(&world), 8);
+}
+
+#[test]
 fn a_change_goes_on_without_a_node_that_stays_away() {
     let mut world = placed(1, Policy::CooperativeSticky);
     world.coordinators[0].moves_max = 2;
