@@ -12,7 +12,8 @@ use super::{Action, Coordinator, Pending, UNDECIDED_MAX};
 use crate::command::Command;
 use crate::member::{Input, Ticket};
 use crate::migration::{Abort, AbortReason, Phase, Progress, Step, bounded};
-use crate::state::State;
+use crate::placement::Place;
+use crate::state::{MemberStatus, State};
 
 /// Between two looks at what migrations need, ms.
 const LOOK_MS: u64 = 100;
@@ -52,19 +53,19 @@ pub(super) struct Migrating {
 struct Pace {
     bytes: u64,
     busy_ms: u64,
-    is_busy: bool,
+    is_moving: bool,
 }
 
 impl Pace {
-    /// So much time has passed, in which something moved or not.
-    fn pass(&mut self, is_busy: bool, ms: u64) {
-        if is_busy && !self.is_busy && self.bytes > 0 {
+    /// So much time has passed, in which something was to move or not, and could.
+    fn pass(&mut self, is_moving: bool, can_go: bool, ms: u64) {
+        if is_moving && !self.is_moving && self.bytes > 0 {
             *self = Pace::default();
         }
-        if is_busy {
+        if can_go {
             self.busy_ms += ms;
         }
-        self.is_busy = is_busy;
+        self.is_moving = is_moving;
     }
 }
 
@@ -200,11 +201,17 @@ impl<D: Disk> Coordinator<D> {
         let migrating = &mut self.migrating;
         let last = state.migrations().last;
         migrating.earlier.get_or_insert(last);
-        let is_busy = !state.migrations().active.is_empty();
-        let passed_ms = now_ms - looked_ms.unwrap_or(now_ms);
-        migrating.pace.pass(is_busy, passed_ms);
-        let ended: BTreeSet<MigrationId> = state.ended_migrations().map(|(id, _)| id).collect();
         let active = &state.migrations().active;
+        let is_live = |place: Place| {
+            let member = state.members().get(&place.node);
+            member.is_some_and(|member| member.status == MemberStatus::Live)
+        };
+        let can_go = active
+            .values()
+            .any(|one| one.phase != Phase::Waiting && is_live(one.source) && is_live(one.target));
+        let passed_ms = now_ms - looked_ms.unwrap_or(now_ms);
+        migrating.pace.pass(!active.is_empty(), can_go, passed_ms);
+        let ended: BTreeSet<MigrationId> = state.ended_migrations().map(|(id, _)| id).collect();
         migrating
             .noted
             .retain(|id, _| active.contains_key(id) || ended.contains(id));

@@ -335,6 +335,31 @@ fn what_was_copied_before_a_leader_looks_is_not_of_its_rate() {
 }
 
 #[test]
+fn time_in_which_nothing_can_move_is_not_of_the_rate() {
+    let mut world = cluster(1, 3);
+    for (partition, node) in [(0, "node-2"), (1, "node-3")] {
+        let (node, shard) = (node.to_owned(), None);
+        let query = Query::Move {
+            partition,
+            node,
+            shard,
+        };
+        planned(ask(&mut world, query));
+    }
+    step(&mut world, 1, 1, Step::Begin);
+    for copied in 1..=60 {
+        beat(&mut world, 3, 1_000);
+        say_copied(&mut world, copied * 10_000_000);
+    }
+    let confirmed = vec![(MigrationId(1), CONFIRMATION)];
+    step(&mut world, 1, 1, Step::Commit(confirmed));
+    // The other one waits for a node that has failed.
+    beat(&mut world, 2, 55_000);
+    let rate = show(&mut world, None).bytes_per_s;
+    assert!(rate.is_some_and(|rate| rate > 9_000_000), "{rate:?}");
+}
+
+#[test]
 fn a_node_is_emptied_while_others_are_away() {
     for policy in [
         Policy::Ring(Ring::default()),
