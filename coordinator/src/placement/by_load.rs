@@ -64,7 +64,8 @@ pub fn by_load(places: &[Spec<'_>], partitions: &[Loaded]) -> LoadPlan {
     board.set_apart(&mut plan);
     board.aim();
     let is_parted = !plan.moves.is_empty();
-    if !is_parted && board.uneven() == 0 {
+    let mut places = board.uneven();
+    if !is_parted && places == 0 {
         return plan;
     }
     let before = board.distance();
@@ -77,8 +78,9 @@ pub fn by_load(places: &[Spec<'_>], partitions: &[Loaded]) -> LoadPlan {
     let gain = before.saturating_sub(board.distance());
     if !is_parted && gain < mean / 100 * TOLERANCE / 4 {
         plan.moves.clear();
+    } else {
+        places = board.uneven();
     }
-    let places = board.uneven();
     if places > 0 {
         plan.unmet.push(Unmet::Uneven { places });
     }

@@ -80,10 +80,11 @@ fn wait(coordinators: &Coordinators, policy: Policy) -> Result<ExitCode, Operato
             return Err(OperatorError::NotMoved(vec![text]));
         }
         if state == PlacementState::Follows && under_way + waiting == 0 {
-            say(&format!(
-                "the policy is {policy}: {} stay where they are\n",
-                units::count(moves, "partition")
-            ));
+            let stays = match moves {
+                0 => String::new(),
+                moves => format!(": {} stay where they are", units::count(moves, "partition")),
+            };
+            say(&format!("the policy is {policy}{stays}\n"));
             return Ok(ExitCode::SUCCESS);
         }
         let mut left = format!("{under_way} under way, {waiting} waiting, {moves} to come");

@@ -318,6 +318,17 @@ proptest! {
 }
 
 #[test]
+fn what_is_not_worth_its_bytes_is_not_moved_and_is_named() {
+    let mut all = vec![(1, 119.5, 1), (1, 2.0, 1)];
+    all.extend((2..=5).map(|node| (node, 94.6, 1)));
+    let plan = by_load(&nodes(5), &partitions(&all));
+    assert_eq!(
+        (&plan.moves[..], &plan.unmet[..]),
+        (&[][..], &[Unmet::Uneven { places: 1 }][..])
+    );
+}
+
+#[test]
 fn what_no_shard_can_do_is_no_reason_to_panic() {
     let places = [spec(1, 1), spec(2, 10_000)];
     for cpu in [1e37, f32::INFINITY] {

@@ -93,6 +93,7 @@ fn moves(report: &PlacementReport) -> String {
             units::duration(Duration::from_secs(seconds)),
             units::rate(rate)
         ),
+        _ if report.bytes == 0 => String::new(),
         _ => ", how fast is not known: nothing has moved of late".to_owned(),
     };
     format!(
