@@ -335,7 +335,10 @@ impl<D: Disk> Coordinator<D> {
             Planning::Rebalance(operation, of) => {
                 let mut moves = first.moves;
                 if let Some(node) = of {
-                    moves.retain(|one| self.state().owner_of(one.partition) == Some(node));
+                    let state = self.state();
+                    // It may have ended meanwhile.
+                    let is_draining = state.draining().contains(&node);
+                    moves.retain(|one| is_draining && state.owner_of(one.partition) == Some(node));
                 }
                 self.plan_moves(operation, moves, inputs, actions);
             }

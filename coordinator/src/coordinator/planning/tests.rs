@@ -38,3 +38,38 @@ fn plans_are_not_waited_for_when_who_has_asked_is_gone_or_they_take_too_long() {
     plan(Event::Closed(other), 1);
     assert!(!job.is_waited_for());
 }
+
+#[test]
+fn what_empties_a_node_is_not_moved_once_it_is_not_to_be_emptied() {
+    let mut world = cluster(1, 2);
+    beat(&mut world, 2, 400);
+    let coordinator = &mut world.coordinators[0];
+    let mut now_ms = world.now;
+    let mut turn = |event: Option<Event>| {
+        now_ms += 30;
+        let turn = coordinator.turn(event, now_ms, 0, drop);
+        let actions = block_on(turn).expect("runs").into_iter();
+        let mut jobs = actions.filter_map(|action| match action {
+            Action::Plan(job) => Some(job),
+            _ => None,
+        });
+        let migrations = coordinator.state().migrations();
+        (jobs.next(), migrations.active.len())
+    };
+    for ends in [true, false] {
+        let drain = |on| {
+            let node = "node-1".to_owned();
+            let query = Query::Drain { node, on };
+            Event::Request(SessionId(98), Request::Operator { id: 1, query })
+        };
+        let (job, _) = turn(Some(drain(true)));
+        let job = job.or_else(|| turn(None).0).expect("a plan");
+        if ends {
+            turn(Some(drain(false)));
+            turn(None);
+        }
+        turn(Some(Event::Planned(Box::new(job.run()))));
+        let (_, active) = turn(None);
+        assert_eq!(active, if ends { 0 } else { 16 });
+    }
+}

@@ -43,7 +43,7 @@ pub struct MoveOne {
 pub struct Drain {
     /// Name of the node, or its id.
     pub name: String,
-    /// It may get partitions again; moves that were planned go on.
+    /// It may get partitions again; what is under way goes on, what waits is dropped.
     #[arg(long, conflicts_with = "wait")]
     pub end: bool,
     /// Show how far it is until it is done; to interrupt that changes nothing.
