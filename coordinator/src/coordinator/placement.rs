@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use ephesus_wal::Disk;
-use ephesus_wire::{NodeId, PartitionId};
+use ephesus_wire::NodeId;
+use ephesus_wire::table::Replica;
 
 use super::Coordinator;
 use super::planning::Planned;
+use crate::load::ClusterLoad;
 use crate::migration::{Phase, Purpose};
 use crate::placement::{Move, Place, Policy};
 use crate::report::{PlacementReport, PlacementRow, PlacementState};
@@ -108,27 +110,34 @@ impl<D: Disk> Coordinator<D> {
         rows
     }
 
-    /// How many bytes moves would move, as nodes have told: of a partition, or else what the node's usually have.
+    /// How many bytes moves would move, as far as nodes have told.
     pub(super) fn bytes_of(&self, moves: &[Move]) -> u64 {
-        let state = self.state();
-        let load = self.cluster_load();
+        let all = self.partition_bytes(&self.cluster_load());
+        let bytes = moves
+            .iter()
+            .map(|one| all.get(usize::from(one.partition.0)));
+        bytes.flatten().copied().fold(0, u64::saturating_add)
+    }
+
+    /// Bytes of each partition, as nodes have told: of it, or else what the node's usually have.
+    pub(super) fn partition_bytes(&self, load: &ClusterLoad) -> Vec<u64> {
+        let entries = &self.state().table().entries;
         let mut owned = BTreeMap::<NodeId, u64>::new();
-        for entry in &state.table().entries {
+        for entry in entries {
             if let Some(owner) = entry.primary() {
                 *owned.entry(owner.node).or_default() += 1;
             }
         }
-        let usual = |partition: PartitionId| {
-            let node = state.owner_of(partition)?;
-            let (heard, _) = self.liveness.heard_of(node)?;
-            Some(heard.figures.bytes / owned.get(&node).copied().unwrap_or(1).max(1))
+        let usual = |owner: &Replica| {
+            let (heard, _) = self.liveness.heard_of(owner.node)?;
+            Some(heard.figures.bytes / owned.get(&owner.node).copied().unwrap_or(1).max(1))
         };
-        let bytes = moves.iter().map(|one| {
-            let known = load.partitions.get(usize::from(one.partition.0)).copied();
-            let known = known.flatten().and_then(|load| load.bytes);
-            known.or_else(|| usual(one.partition)).unwrap_or(0)
+        let bytes = entries.iter().enumerate().map(|(at, entry)| {
+            let known = load.partitions.get(at).copied().flatten();
+            let known = known.and_then(|load| load.bytes);
+            known.or_else(|| usual(entry.primary()?)).unwrap_or(0)
         });
-        bytes.fold(0, u64::saturating_add)
+        bytes.collect()
     }
 }
 

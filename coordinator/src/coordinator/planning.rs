@@ -254,13 +254,14 @@ impl<D: Disk> Coordinator<D> {
     /// What each partition does, as its owner has told.
     pub(super) fn loaded(&self) -> Vec<Loaded> {
         let load = self.cluster_load();
+        let bytes = self.partition_bytes(&load);
         let loaded = self.state().located().into_iter().map(|located| {
-            let known = load.partitions.get(usize::from(located.partition.0));
-            let known = known.copied().flatten();
+            let at = usize::from(located.partition.0);
+            let known = load.partitions.get(at).copied().flatten();
             Loaded {
                 located,
                 cpu: known.map(|known| known.cpu),
-                bytes: known.and_then(|known| known.bytes).unwrap_or(0),
+                bytes: bytes.get(at).copied().unwrap_or(0),
             }
         });
         loaded.collect()

@@ -2,6 +2,7 @@ use futures_lite::future::block_on;
 
 use super::*;
 use crate::coordinator::migrations::tests::bed::{beat, cluster};
+use crate::coordinator::tests::{heartbeat, id};
 use crate::coordinator::{Event, PLAN_PATIENCE_MS};
 use crate::protocol::Request;
 use crate::report::Query;
@@ -72,4 +73,18 @@ fn what_empties_a_node_is_not_moved_once_it_is_not_to_be_emptied() {
         let (_, active) = turn(None);
         assert_eq!(active, if ends { 0 } else { 16 });
     }
+}
+
+#[test]
+fn a_partition_of_which_no_size_is_told_has_what_its_node_s_usually_have() {
+    let mut world = cluster(1, 1);
+    let Request::Heartbeat(mut beat, load) = heartbeat(1, world.now, 0) else {
+        panic!("a heartbeat");
+    };
+    beat.figures.bytes = 1_600;
+    world.say(1, 1, Request::Heartbeat(beat, load));
+    let loaded = world.coordinators[0].loaded();
+    assert_eq!(loaded.len(), 16);
+    assert!(loaded.iter().all(|one| one.bytes == 100), "{loaded:?}");
+    assert_eq!(world.coordinators[0].state().owned(id(1)).count(), 16);
 }
