@@ -66,10 +66,12 @@ fn the_cost_of_a_change_says_what_is_not_known() {
     assert!(cost(&unknown).starts_with(
         "ring instead of contiguous: 4 of 9 partitions move, 200.0 MiB, how fast is not known"
     ));
-    let nothing = PlacementReport {
-        moves: 0,
+    let empty = PlacementReport {
+        bytes: 0,
         ..unknown
     };
+    assert!(!cost(&empty).contains("how fast"));
+    let nothing = PlacementReport { moves: 0, ..empty };
     assert!(cost(&nothing).contains("nothing has to move"));
     let waits = PlacementReport {
         current: "ring".to_owned(),
