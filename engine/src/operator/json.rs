@@ -16,7 +16,8 @@
 //! by load       {"shards": [{"node": name, "shard", WINDOWS}],
 //!                "partitions": [{"partition", "first_slot", "last_slot", "node": name or null, "shard",
 //!                "cpu_us_per_s", "ops_per_s", "traffic_bytes_per_s": in and out, "bytes": of keys and values,
-//!                each null if the owner has not told it to this leader, WINDOWS}], the hottest first}
+//!                each null if the owner has not told it to this leader, and rounded to about 12% but for rates of the hottest
+//!                of a node, WINDOWS}], the hottest first}
 //! WINDOWS       "last_1s": RATES, "last_1m": RATES, "last_10m": RATES; null if not told, as of partitions that
 //!               are none of the hottest of their node
 //! RATES         {"ops_per_s", "bytes_in_per_s", "bytes_out_per_s", "cpu_us_per_s"}
