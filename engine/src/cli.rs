@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use ephesus_coordinator::coordinator::Balance;
 use ephesus_coordinator::link::secret_file::load_secret;
 use ephesus_coordinator::state::{
-    CAPACITY_DEFAULT, CAPACITY_MAX, MOVES_MAX, RACK_BYTES_MAX, Refusal,
+    CAPACITY_DEFAULT, CAPACITY_MAX, MOVES_MAX, NAME_BYTES_MAX, RACK_BYTES_MAX, Refusal,
 };
 use ephesus_wal::{Durability, OnDamage};
 use ephesus_wire::handshake::Secret;
@@ -100,7 +100,7 @@ pub struct Serve {
     #[arg(long, value_name = "DIR", default_value = "./ephesus-data")]
     data_dir: PathBuf,
     /// Entry port of the node; shard i also listens on PORT+1+i.
-    #[arg(long, default_value = "127.0.0.1:7379", value_name = "ADDR:PORT")]
+    #[arg(long, default_value = "127.0.0.1:7379", value_name = "ADDR:PORT", value_parser = address::listening)]
     listen: SocketAddr,
     /// Shards, each with its own executor and log, 1 to 1024; may differ at every start [default: CPUs of the affinity
     /// mask, bounded by quotas of cgroups].
@@ -140,7 +140,7 @@ pub struct Serve {
     /// Disk space that the logs of all shards may take, at least 64m; raised to two segments of 16 MiB per shard.
     #[arg(long, value_name = "BYTES", value_parser = budget, default_value = "1g", allow_hyphen_values = true)]
     wal_budget: u64,
-    /// Name of the node, for people [default: the host's name].
+    /// Name of the node, for people: 1 to 64 printable bytes without spaces and / [default: the host's name].
     #[arg(long)]
     name: Option<String>,
     /// What a shard of this node can take, in per cent of a usual one, 1 to 10000: a rebalance gives it partitions in
@@ -202,7 +202,7 @@ pub struct Serve {
     #[arg(long, value_name = "ADDR:PORT,...", value_delimiter = ',', value_parser = address::address)]
     coordinator: Vec<String>,
     /// The node's own coordinator balances the cluster by itself, when nothing has changed for a while: so that every shard
-    /// has its share of partitions, or of work.
+    /// has its share of partitions (count, also without a value), or of work (load).
     #[arg(
         long,
         value_enum,
@@ -258,7 +258,7 @@ pub struct Serve {
     /// Publish what happens to keys, as Redis does: K, E and the letters of what; CONFIG SET changes it.
     #[arg(long, value_name = "LETTERS", value_parser = events, default_value = "")]
     notify_keyspace_events: EventClasses,
-    /// Milliseconds that a script may take and keep its shard from other commands; then it is stopped, and nothing of it
+    /// Milliseconds, 1 to 5000, that a script may take and keep its shard from other commands; then it is stopped, and nothing of it
     /// has happened.
     #[arg(
         long,
@@ -338,11 +338,21 @@ impl Serve {
 
     /// The name of the rack, if it is one.
     fn checked_rack(&self) -> Result<String, String> {
-        let is_printable = |c: char| !c.is_control() && !c.is_whitespace();
-        if self.rack.len() > RACK_BYTES_MAX || !self.rack.chars().all(is_printable) {
+        if self.rack.len() > RACK_BYTES_MAX || !is_word(&self.rack) {
             return Err(format!("--rack: {}", Refusal::Rack));
         }
         Ok(self.rack.clone())
+    }
+
+    /// The name of the node; `move --to NODE/SHARD` has to tell it from a shard.
+    fn checked_name(&self) -> Result<String, String> {
+        let Some(name) = &self.name else {
+            return Ok(host_name());
+        };
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || !is_word(name) || name.contains('/') {
+            return Err(format!("--name: {}, nor /", Refusal::Name));
+        }
+        Ok(name.clone())
     }
 
     /// TLS for clients, its files read.
@@ -411,9 +421,6 @@ impl Serve {
                 self.listen
             ));
         }
-        if self.name.as_ref().is_some_and(String::is_empty) {
-            return Err("--name: a node's name is not empty".to_owned());
-        }
         let secret = cluster_secret(self.cluster_secret_file.as_deref())?;
         let tls = self.tls()?;
         Ok(ServeOptions {
@@ -448,7 +455,7 @@ impl Serve {
             max_client_memory: self.max_client_memory,
             client_timeout_output: Duration::from_secs(self.client_timeout_output),
             wal_budget: self.wal_budget,
-            name: self.name.clone().unwrap_or_else(host_name),
+            name: self.checked_name()?,
             capacity: self.capacity,
             max_clients: self.max_clients.get(),
             users,
@@ -461,6 +468,11 @@ impl Serve {
             },
         })
     }
+}
+
+/// Whether a name is printable and has no spaces.
+fn is_word(text: &str) -> bool {
+    !text.chars().any(|c| c.is_control() || c.is_whitespace())
 }
 
 fn host_name() -> String {

@@ -122,6 +122,13 @@ fn run(options: CoordinatorOptions) -> Result<(), ProcessError> {
         .make()
         .map_err(|error| ProcessError::Executor(error.to_string()))?;
     let (id, data_dir) = (options.id, options.data_dir.clone());
+    let peers = options.peers.len();
+    if peers.is_multiple_of(2) {
+        tracing::warn!(
+            "{peers} coordinators bear no more failures than {}",
+            peers - 1
+        );
+    }
     let ended = executor.run(serve(options, port, asked_to_stop))?;
     match ended {
         Ended::Stopped => tracing::info!("stopped"),

@@ -9,6 +9,7 @@
 )]
 
 use std::io::Write;
+use std::net::Ipv4Addr;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
@@ -105,7 +106,12 @@ fn run_serve(serve: &Serve) -> ExitCode {
 fn banner(node: &Node) {
     let shared = &node.shared;
     let settings = &shared.settings;
-    let (host, port) = (settings.listen.ip(), settings.listen.port());
+    let (entry, port) = (settings.listen, settings.listen.port());
+    // Where redis-cli looks by itself; any address is one of this machine.
+    let at = match entry.ip() {
+        ip if ip.is_unspecified() || ip == Ipv4Addr::LOCALHOST => String::new(),
+        ip => format!(" -h {ip}"),
+    };
     let shards = shared.shards();
     let durability = match settings.durability {
         Durability::Strict => "strict (acknowledged = on the device)",
@@ -136,13 +142,13 @@ fn banner(node: &Node) {
     };
     let text = format!(
         "ephesus {} node {} ({})\n\
-         \x20 entry port  {host}:{port}\n\
+         \x20 entry port  {entry}\n\
          \x20 shards      {shards} on ports {} to {}\n\
          {tls}\
          \x20 partitions  {}\n\
          \x20 durability  {durability}, fsync p50 {sync}\n\
          \x20 data        {data}\n\
-         \x20 try         redis-cli -p {port}{asks} set greeting hello\n",
+         \x20 try         redis-cli{at} -p {port}{asks} set greeting hello\n",
         env!("CARGO_PKG_VERSION"),
         settings.name,
         shared.id,

@@ -1,5 +1,6 @@
 //! Addresses on the command line: `host:port`, and coordinators as `id@host:port`.
 
+use std::net::SocketAddr;
 use std::str::FromStr;
 
 use ephesus_coordinator::command::RaftId;
@@ -12,6 +13,16 @@ use ephesus_coordinator::state::ADDRESS_BYTES_MAX;
 pub fn address(text: &str) -> Result<String, String> {
     split(text)?;
     Ok(text.to_owned())
+}
+
+/// Reads where to listen.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn listening(text: &str) -> Result<SocketAddr, String> {
+    let wrong =
+        |_| format!("'{text}' is no IP address and port, such as 127.0.0.1:7379 or [::1]:7379");
+    text.parse().map_err(wrong)
 }
 
 /// The host and the port of an address.

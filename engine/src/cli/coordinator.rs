@@ -87,7 +87,7 @@ pub struct CoordinatorFlags {
         value_parser = clap::value_parser!(u16).range(1..)
     )]
     min_nodes: u16,
-    /// A node of a new cluster that is silent for this time has failed; leases are half of it.
+    /// A node of a new cluster that is silent for this time, 1000 to 600000 ms, has failed; leases are half of it.
     #[arg(
         long,
         value_name = "MS",
@@ -104,7 +104,8 @@ pub struct CoordinatorFlags {
     )]
     assignment: Policy,
     /// Balance the cluster without being asked, while this one leads, when nothing has changed for a
-    /// while: so that every shard has its share of partitions, or of work; the same on all coordinators.
+    /// while: so that every shard has its share of partitions (count, also without a value), or of work (load);
+    /// the same on all coordinators.
     #[arg(
         long,
         value_enum,

@@ -48,8 +48,10 @@ pub enum ClientError {
         container: &'static str,
         name: Quoted,
     },
-    /// A subcommand of CLUSTER by which tools would change who has which slots.
-    #[error("ERR slots are managed by the coordinator; use 'ephesus rebalance'")]
+    /// A subcommand of CLUSTER by which tools would change nodes, or who has which slots.
+    #[error(
+        "ERR nodes and slots are managed by the coordinator: nodes join by 'ephesus serve --coordinator' and leave by 'ephesus node remove', slots move by 'ephesus rebalance' and 'move', and there are no replicas"
+    )]
     SlotsAreManaged,
     /// Too many arguments for a subcommand.
     #[error(

@@ -74,7 +74,7 @@ pub enum DataDirError {
     #[error("{} is a coordinator's data directory, not a node's", .0.display())]
     Coordinator(PathBuf),
     /// There is nothing to check.
-    #[error("{} is not an Ephesus data directory: it has no stamp", .0.display())]
+    #[error("{} is not an Ephesus data directory: there is no stamp in it, or no such directory", .0.display())]
     Missing(PathBuf),
     /// A log that the layout names is not there: mount it, restore it, or accept the loss.
     #[error(

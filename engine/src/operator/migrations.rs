@@ -102,7 +102,9 @@ pub(super) fn drain(command: &Drain) -> Result<ExitCode, OperatorError> {
     if command.end {
         return match coordinators.ask(&query(false))? {
             Report::NotDraining { .. } => {
-                say(&format!("node {name} may get partitions again\n"));
+                say(&format!(
+                    "node {name} is not drained: it may get partitions\n"
+                ));
                 Ok(ExitCode::SUCCESS)
             }
             _ => Err(OperatorError::Unexpected),

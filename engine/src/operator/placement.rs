@@ -57,9 +57,11 @@ pub(super) fn set(command: &SetPlacement) -> Result<ExitCode, OperatorError> {
     if command.wait {
         return wait(&coordinators, policy);
     }
-    say(&format!(
-        "the policy is {policy}; `ephesus placement show` says how far it is, `ephesus placement cancel` stops it\n"
-    ));
+    let how_far = match report.moves {
+        0 => "",
+        _ => "; `ephesus placement show` says how far it is, `ephesus placement cancel` stops it",
+    };
+    say(&format!("the policy is {policy}{how_far}\n"));
     Ok(ExitCode::SUCCESS)
 }
 

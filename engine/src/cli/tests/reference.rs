@@ -134,6 +134,7 @@ fn row(arg: &Arg) -> [String; 3] {
         (true, ..) => Some(choices.join("|")),
     };
     let shown = match (arg.get_long(), value) {
+        (Some(long), Some(value)) if arg.is_require_equals_set() => format!("--{long}[={value}]"),
         (Some(long), Some(value)) => format!("--{long} {value}"),
         (Some(long), None) => format!("--{long}"),
         (None, value) => value.unwrap_or_default(),

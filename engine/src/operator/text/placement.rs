@@ -29,9 +29,9 @@ pub(super) fn placement(report: &PlacementReport) -> String {
         ("state", state.to_owned()),
         ("moves", under_way),
         (
-            "imbalance",
+            "fullest shard",
             format!(
-                "{} of the fair share at most",
+                "{} of its fair share",
                 percent(report.imbalance_permille, 1_000)
             ),
         ),
@@ -65,12 +65,12 @@ pub(super) fn placement(report: &PlacementReport) -> String {
 /// What a change costs, in a sentence.
 #[must_use]
 pub fn cost(report: &PlacementReport) -> String {
-    let mut text = format!(
-        "{} instead of {}: {}\n",
-        report.policy,
-        report.current,
-        moves(report)
-    );
+    let (policy, current) = (&report.policy, &report.current);
+    let instead = match policy == current {
+        true => "as it is".to_owned(),
+        false => format!("instead of {current}"),
+    };
+    let mut text = format!("{policy} {instead}: {}\n", moves(report));
     for unmet in &report.unmet {
         text += &format!("not met: {unmet}\n");
     }

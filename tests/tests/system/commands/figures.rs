@@ -153,7 +153,7 @@ fn a_scan_ends_where_there_are_no_more_keys() {
 fn slots_are_the_coordinators() {
     let node = node(1);
     let mut client = node.direct_client(0);
-    let hint = "ERR slots are managed by the coordinator; use 'ephesus rebalance'";
+    let hint = "ERR nodes and slots are managed by the coordinator";
     for line in [
         "CLUSTER SETSLOT 1 NODE x",
         "CLUSTER addslots 1",
@@ -162,13 +162,15 @@ fn slots_are_the_coordinators() {
         "CLUSTER FORGET x",
         "CLUSTER RESET",
     ] {
-        assert_eq!(client.say(line).error(), Some(hint), "{line}");
+        let answer = client.say(line);
+        let error = answer.error().unwrap_or_default();
+        assert!(error.starts_with(hint), "{line}: {answer:?}");
     }
     assert!(
         client
             .say("CLUSTER NOSUCH")
             .error()
-            .is_some_and(|error| error != hint)
+            .is_some_and(|error| !error.starts_with(hint))
     );
 }
 

@@ -45,7 +45,7 @@ fn a_policy_is_shown_with_what_it_would_move() {
         "policy",
         "in force",
         "1 under way, 2 waiting, 32 at a time",
-        "111.1% of the fair share at most",
+        "111.1% of its fair share",
         "4 of 9 partitions move, 200.0 MiB, about 21",
         "by sticky: 0 moves",
         "there is one node",
