@@ -64,17 +64,15 @@ pub(super) fn measure(
         ("jump", jump),
     ];
     for (name, make) in makes {
-        let of = |nodes: &[NodeId]| {
-            let lookup = make(nodes);
-            keys.iter().map(|key| lookup(*key)).collect::<Vec<_>>()
-        };
-        let (before, ms) = timed(|| of(&nodes));
+        let of = |lookup: Lookup| keys.iter().map(|key| lookup(*key)).collect::<Vec<_>>();
+        let lookup = make(&nodes);
+        let (before, ms) = timed(|| of(lookup));
         let moved = |after: Vec<NodeId>| {
             let pairs = before.iter().zip(&after).filter(|(was, is)| was != is);
             pairs.count() as f64 / keys.len() as f64
         };
         let most = most(&before, nodes.len());
-        let moved = [moved(of(&joined)), moved(of(&left))];
+        let moved = [&joined, &left].map(|nodes| moved(of(make(nodes))));
         found.insert(
             name.to_owned(),
             measures(count, moved, most, ms * 1e6 / keys.len() as f64),

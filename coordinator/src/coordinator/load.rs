@@ -9,6 +9,7 @@ use ephesus_wire::{NodeId, PartitionId, ShardId};
 
 use super::Coordinator;
 use super::operator::slots;
+use crate::load::hot::HOT_KEYS_MAX;
 use crate::load::report::{
     ClusterLoadReport, HotKeyRow, HotKeysReport, PartitionLoadRow, SATURATING_US_PER_S,
     ShardLoadRow, cpu_us, rows,
@@ -46,7 +47,7 @@ impl<D: Disk> Coordinator<D> {
         cpu.is_some_and(|cpu| cpu_us(cpu) >= SATURATING_US_PER_S)
     }
 
-    /// What nodes have told of hot keys; those that have not are asked.
+    /// The hottest keys of the cluster, as nodes have told; those that have not are asked.
     pub(super) fn hot_keys_report(&mut self) -> HotKeysReport {
         self.hot_keys.want(self.now_ms);
         let members = self.state().members().iter();
@@ -54,10 +55,10 @@ impl<D: Disk> Coordinator<D> {
             let told = self.hot_keys.of(**node, self.now_ms);
             told.is_none() && member.status == MemberStatus::Live
         });
-        HotKeysReport {
-            missing: missing.map(|(_, member)| member.name.clone()).collect(),
-            keys: self.hot_keys(),
-        }
+        let missing = missing.map(|(_, member)| member.name.clone()).collect();
+        let mut keys = self.hot_keys();
+        keys.truncate(HOT_KEYS_MAX);
+        HotKeysReport { missing, keys }
     }
 
     /// The hottest keys that are too much for a shard each.

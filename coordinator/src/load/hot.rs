@@ -33,7 +33,7 @@ pub struct HotKey {
     pub name: KeyName,
     /// How long it is.
     pub len: u32,
-    /// At least so many uses per second.
+    /// About so many uses per second: few of them are counted.
     pub ops_per_s: u64,
     /// Its part of all uses of keys in its shard, millionths.
     pub share: u32,

@@ -84,20 +84,17 @@ impl Loads {
             }
             return;
         };
-        let heard = (member.incarnation, now_ms);
-        if self.heard.insert(node, heard).is_none() {
-            self.heard.retain(|node, _| members.contains_key(node));
+        let before = self.heard.insert(node, (member.incarnation, now_ms));
+        if before.is_none_or(|(start, _)| start != member.incarnation) {
+            // What another start has told does not hold, nor what others have who are no members any more.
+            let is_member = |node: &NodeId| members.contains_key(node);
+            self.heard.retain(|node, _| is_member(node));
+            self.shards
+                .retain(|place, _| place.node != node && is_member(&place.node));
         }
-        let mut is_new = false;
         for (shard, windows) in told.shards.iter().filter(|(id, _)| *id < member.shards) {
             let shard = ShardId(*shard);
-            let before = self.shards.insert(Place { node, shard }, *windows);
-            is_new |= before.is_none();
-        }
-        let known = || members.values().map(|member| usize::from(member.shards));
-        if is_new && self.shards.len() > known().sum() {
-            let is_member = |place: &Place| members.contains_key(&place.node);
-            self.shards.retain(|place, _| is_member(place));
+            self.shards.insert(Place { node, shard }, *windows);
         }
         self.partitions.resize(state.table().entries.len(), None);
         for (id, cpu, ops) in told.rest.entries {

@@ -92,7 +92,7 @@ pub struct HotKeyRow {
     pub node: String,
     /// The node's shard.
     pub shard: u16,
-    /// Uses per second, at least.
+    /// About so many uses per second: few of them are counted.
     pub ops_per_s: u64,
     /// Its part of all uses of keys in the shard, millionths.
     pub share_of_shard: u32,

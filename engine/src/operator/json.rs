@@ -24,7 +24,7 @@
 //! hot           {"partitions": as by load, 16 at most, and with --keys "keys": [KEY], the hottest first}
 //! KEY           {"key": its first 128 bytes at most as text, in which `\\` is `\`, `\xff` a byte that is no UTF-8, and
 //!                `\u{202e}` and the like what does not print, "key_bytes": how many it has, "database", "node": name,
-//!                "shard", "ops_per_s": at least, "share_of_shard": of all uses of keys there,
+//!                "shard", "ops_per_s": about, few uses are counted, "share_of_shard": of all uses of keys there,
 //!                "cpu_us_per_s": the same part of the CPU time of the shard's partitions, null if not told,
 //!                "saturates": whether no move helps}
 //! coordinators  [{"id", "address": "host:port", "leader": bool, "votes": bool, "matched": log index,

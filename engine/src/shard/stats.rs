@@ -86,7 +86,6 @@ counters! {
     wal_user_bytes, wal_groups, wal_full, wal_appended, wal_committed,
     /// Time from issue to completion of log writes, microseconds.
     wal_sync_p50_usec, wal_sync_p99_usec,
-    /// How far apart they are kept, microseconds.
     /// Grows when copies begin or cease to be served, and when the routes follow.
     role_changes,
     /// Names that clients have subscribed to; of these channels, and patterns.

@@ -29,7 +29,7 @@ const FREQ_STEPS: f64 = 8.0;
 #[derive(Clone, Debug, PartialEq)]
 pub struct HotKey {
     pub key: Key,
-    /// At least so many uses per second.
+    /// About so many uses per second: one of them in [`USES_PER_SAMPLE`] is counted.
     pub per_second: f64,
     /// Its part of all uses.
     pub share: f64,
