@@ -7,7 +7,7 @@ use ephesus_wal::Disk;
 use ephesus_wire::NodeId;
 use ephesus_wire::table::PartitionStatus;
 
-use super::planning::{Own, Planned, Planning};
+use super::planning::{Own, Planned, Planning, in_turns};
 use super::{Action, Coordinator, Pending};
 use crate::command::Command;
 use crate::member::Input;
@@ -253,6 +253,9 @@ impl<D: Disk> Coordinator<D> {
                 from.is_some_and(|from| state.draining().contains(&from))
                     || state.owned(one.to.node).next().is_none()
             });
+        }
+        if own != Own::Load {
+            moves = in_turns(moves, state);
         }
         let command = match (moves.is_empty(), own) {
             (true, Own::Change(_)) if left > 0 => {

@@ -14,14 +14,14 @@ use super::operator::Operation;
 use super::{Action, Coordinator, Pending, SessionId};
 use crate::command::Command;
 use crate::member::{Input, Ticket};
-use crate::migration::Purpose;
+use crate::migration::{BATCH_MIGRATIONS_MAX, Purpose};
 use crate::placement::by_load::{Loaded, by_load};
 use crate::placement::ring::Tokens;
 use crate::placement::{
     Located, Move, Place, Planner, Policy, Request, Share, Spec, Unmet, rebalance,
 };
 use crate::report::Report;
-use crate::state::{Course, Scene};
+use crate::state::{Course, Scene, State};
 
 /// A plan that is not made so soon is given up, ms.
 pub const PLAN_PATIENCE_MS: u64 = 30_000;
@@ -224,6 +224,33 @@ fn elsewhere(scene: &Scene, moves: &[Move], partitions: &BTreeSet<PartitionId>) 
     rebalance(&located.collect::<Vec<_>>(), &[], &shares)
 }
 
+/// The same moves in the order in which they get their turns: nodes take turns to give, a batch each, so that what is
+/// under way is spread over them.
+pub(super) fn in_turns(mut moves: Vec<Move>, state: &State) -> Vec<Move> {
+    moves.sort_unstable();
+    let mut pairs = BTreeMap::<_, usize>::new();
+    let mut batches = BTreeMap::new();
+    let mut given = BTreeMap::<_, usize>::new();
+    let keyed = moves.into_iter().map(|one| {
+        let owner = state.table().entry(one.partition).and_then(|e| e.primary());
+        let source = owner.map(|owner| (owner.node, owner.shard));
+        let pair = (source, one.to);
+        let size = pairs.entry(pair).or_default();
+        let batch = (pair, *size / BATCH_MIGRATIONS_MAX);
+        *size += 1;
+        let node = source.map(|(node, _)| node);
+        let turn = *batches.entry(batch).or_insert_with(|| {
+            let turn = given.entry(node).or_default();
+            *turn += 1;
+            *turn
+        });
+        ((turn, node), one)
+    });
+    let mut keyed: Vec<_> = keyed.collect();
+    keyed.sort_by_key(|(key, _)| *key);
+    keyed.into_iter().map(|(_, one)| one).collect()
+}
+
 impl<D: Disk> Coordinator<D> {
     /// Has plans made by these policies, one after another.
     pub(super) fn plan_by(
@@ -341,6 +368,7 @@ impl<D: Disk> Coordinator<D> {
                     let is_draining = state.draining().contains(&node);
                     moves.retain(|one| is_draining && state.owner_of(one.partition) == Some(node));
                 }
+                let moves = in_turns(moves, self.state());
                 self.plan_moves(operation, moves, inputs, actions);
             }
             Planning::ByLoad {

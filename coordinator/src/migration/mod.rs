@@ -25,6 +25,9 @@ pub const TEXT_BYTES_MAX: usize = 256;
 /// Attempts of a move that is part of a rebalance.
 pub const ATTEMPTS_MAX: u32 = 5;
 
+/// The most migrations that a source makes one batch of, all from one shard to one other.
+pub const BATCH_MIGRATIONS_MAX: usize = 16;
+
 /// One attempt to move one partition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Migration {

@@ -1,10 +1,9 @@
 //! Migrations that are begun, streamed, held and decided together.
 
+/// The most migrations of a batch: what a handoff costs, syncs, tables and layouts, is there once for all of them.
+pub use ephesus_coordinator::migration::BATCH_MIGRATIONS_MAX;
 use ephesus_wire::stream::Open;
 use ephesus_wire::{MigrationId, PartitionId};
-
-/// The most migrations of a batch: what a handoff costs, syncs, tables and layouts, is there once for all of them.
-pub const BATCH_MIGRATIONS_MAX: usize = 16;
 
 /// The most bytes of a batch, as its shard has published them; a partition above it is a batch of its own. Whatever
 /// ends one migration of a batch ends all, and what was sent of them was sent in vain.

@@ -173,6 +173,7 @@ impl<D: Disk> Coordinator<D> {
         {
             return Report::Refused(refusal);
         }
+        planned.sort_by_key(|(one, _)| one.partition);
         let rows = planned.into_iter();
         Report::Planned(
             rows.map(|(m, outcome)| self.move_row(m, Some(outcome)))

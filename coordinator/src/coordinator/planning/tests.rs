@@ -1,3 +1,4 @@
+use ephesus_wire::ShardId;
 use futures_lite::future::block_on;
 
 use super::*;
@@ -6,6 +7,7 @@ use crate::coordinator::tests::{heartbeat, id};
 use crate::coordinator::{Event, PLAN_PATIENCE_MS};
 use crate::protocol::Request;
 use crate::report::Query;
+use crate::state::tests::{after, bootstrap, register};
 
 #[test]
 fn plans_are_not_waited_for_when_who_has_asked_is_gone_or_they_take_too_long() {
@@ -87,4 +89,34 @@ fn a_partition_of_which_no_size_is_told_has_what_its_node_s_usually_have() {
     assert_eq!(loaded.len(), 16);
     assert!(loaded.iter().all(|one| one.bytes == 100), "{loaded:?}");
     assert_eq!(world.coordinators[0].state().owned(id(1)).count(), 16);
+}
+
+#[test]
+fn nodes_take_turns_to_give_a_batch_each() {
+    let state = after(&[
+        bootstrap(80, 2, Policy::Contiguous),
+        register(1, "athens", 1, 1),
+        register(2, "byzantium", 1, 1),
+    ]);
+    let to = |n: u8| Place {
+        node: id(n),
+        shard: ShardId(0),
+    };
+    // What node 1 gives goes to two nodes in turn.
+    let moves = (0..80).map(|n| Move {
+        partition: PartitionId(n),
+        to: to(if n < 40 { 3 + (n % 2) as u8 } else { 3 }),
+    });
+    let ordered = in_turns(moves.rev().collect(), &state);
+    let ordered: Vec<u16> = ordered.iter().map(|one| one.partition.0).collect();
+    let expected = [
+        (0..32).step_by(2).collect::<Vec<u16>>(),
+        (40..56).collect(),
+        (1..32).step_by(2).collect(),
+        (56..72).collect(),
+        (32..40).step_by(2).collect(),
+        (72..80).collect(),
+        (33..40).step_by(2).collect(),
+    ];
+    assert_eq!(ordered, expected.concat());
 }
