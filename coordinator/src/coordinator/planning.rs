@@ -177,25 +177,41 @@ impl PlanJob {
             unmet.push(Unmet::Away { partitions: left }.to_string());
         }
         if keeps_owners(policy) {
-            // Those that have some keep them, as `unmet` says, and those that have none are to get some.
-            let away = scene.all.iter().map(|(share, _)| share);
-            let away: BTreeMap<Place, u32> = away
-                .filter(|share| !able.contains_key(&share.place))
-                .map(|share| (share.place, share.weight))
-                .collect();
+            // They are kept, as `unmet` says; what those get that have none has to wait.
             let owners: BTreeSet<Place> = from.values().copied().collect();
-            left += from
-                .values()
-                .filter(|place| away.contains_key(place))
-                .count();
-            let is_idle =
-                |(place, weight): &(&Place, &u32)| **weight > 0 && !owners.contains(place);
-            left += away.iter().filter(is_idle).count();
+            let away = scene.all.iter();
+            let away: Vec<_> = away.filter(|(s, _)| !able.contains_key(&s.place)).collect();
+            let places: BTreeSet<Place> = away.iter().map(|(share, _)| share.place).collect();
+            left += from.values().filter(|at| places.contains(at)).count();
+            let idle = away.into_iter().filter(|(s, _)| !owners.contains(&s.place));
+            let partitions = self.waiting(policy, idle.cloned().collect());
+            if partitions > 0 {
+                unmet.push(Unmet::Away { partitions }.to_string());
+                left += partitions;
+            }
         }
         left += plan.later;
         moves.extend(elsewhere);
         moves.sort_unstable();
         Planned { moves, left, unmet }
+    }
+
+    /// How many partitions would go to these if they were there.
+    fn waiting(&self, policy: Policy, idle: Vec<(Share, String)>) -> usize {
+        if idle.is_empty() {
+            return 0;
+        }
+        let scene = &self.scene;
+        let all = [&scene.able[..], &idle].concat();
+        let plan = policy.plan(&Request {
+            partitions: scene.partitions,
+            places: &specs(&all),
+            current: &scene.current,
+            moves_max: usize::MAX,
+        });
+        let idle: BTreeSet<Place> = idle.into_iter().map(|(share, _)| share.place).collect();
+        let moves = plan.moves(&scene.current).into_iter();
+        moves.filter(|one| idle.contains(&one.to)).count()
     }
 }
 

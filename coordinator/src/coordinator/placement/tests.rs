@@ -236,7 +236,10 @@ fn a_change_waits_for_a_node_that_is_away_and_has_nothing_yet() {
     beat(&mut world, 1, 3_000);
     set(&mut world, Policy::Sticky);
     beat(&mut world, 1, 2_000);
-    assert_eq!(state(&world).course(), Course::Changes);
+    let shown = show(&mut world, None);
+    let away = "8 partitions wait for nodes that are away";
+    assert!(shown.unmet.iter().any(|unmet| unmet == away), "{shown:?}");
+    assert_eq!(shown.state, PlacementState::Changes);
     join(&mut world, 2);
     beat(&mut world, 2, 400);
     assert_eq!(active(&world), 8);
