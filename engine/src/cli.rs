@@ -106,7 +106,7 @@ pub struct Serve {
     /// mask, bounded by quotas of cgroups].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     shards: Option<u16>,
-    /// Do not pin shards to CPUs; they are pinned only if there is a CPU for each and no cgroup's quota is below that.
+    /// Do not pin shards to CPUs; they are pinned only if there are as many as CPUs and no cgroup's quota is below that.
     #[arg(long)]
     no_pin: bool,
     /// Partitions of the whole cluster, 1 to 16384; fixed at the first start [default: 1024].

@@ -145,8 +145,11 @@ pub enum RecoveryError {
 /// What to do about a log that has lost something.
 fn remedy(error: &WalError) -> &'static str {
     match error {
-        WalError::Damage { .. }
-        | WalError::MissingSegment { .. }
+        WalError::Damage { .. } => {
+            "; restore the data directory from a backup, or accept the loss: of what is damaged with --on-damage skip, of \
+             that and all behind it with --on-damage cut"
+        }
+        WalError::MissingSegment { .. }
         | WalError::LostSegment { .. }
         | WalError::LostLog
         | WalError::DamagedFile { .. } => {

@@ -79,6 +79,8 @@ pub struct Node {
     pub(super) layout_writer: LayoutWriter,
     pub(super) figures: Figures,
     pub(super) ahead_notice: AheadNotice,
+    /// Whether it was there when it was looked at last.
+    pub(super) has_lease: bool,
 }
 
 impl Node {
@@ -259,6 +261,14 @@ impl Node {
         self.rates.sample(Instant::now(), shared.stats.as_slice());
         shared.look_at_load(&self.routes, boottime_ms());
         self.ahead_notice.look(shared.time.ahead_ms());
+        let has_lease = shared.lease.holds();
+        match (std::mem::replace(&mut self.has_lease, has_lease), has_lease) {
+            (true, false) => tracing::warn!(
+                "no lease: no coordinator that leads has answered in time; keys get -CLUSTERDOWN until one does"
+            ),
+            (false, true) => tracing::info!("there is a lease: keys are served"),
+            _ => {}
+        }
         let figures = Figures {
             keys: shared.stats.iter().map(|stats| stats.keys.get()).sum(),
             bytes: shared.memory_bytes(),

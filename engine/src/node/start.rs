@@ -314,6 +314,7 @@ fn spawn(
         routes: Arc::clone(&routes),
         figures: Figures::default(),
         ahead_notice: AheadNotice::default(),
+        has_lease: false,
     };
     let cpus = pinned(&options, shards);
     let (gate, at_gate) = flume::bounded(usize::from(shards));

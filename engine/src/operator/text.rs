@@ -41,7 +41,7 @@ fn status(report: &StatusReport) -> String {
         problems => units::count(problems, "problem"),
     };
     let leader = format!(
-        "coordinator {} of {}, term {}, commit index {}",
+        "coordinator {} ({} in all), term {}, commit index {}",
         report.leader, report.coordinators, report.term, report.commit_index
     );
     let mut table = Table::plain([Align::Left, Align::Left]);

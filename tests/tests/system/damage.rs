@@ -100,7 +100,7 @@ fn a_garbled_last_group_is_cut() {
     assert!(line.contains("normal after a crash"), "{line}");
 
     node.restart();
-    let words = ["ends in a torn write, which was never acknowledged"];
+    let words = ["ends in a torn write: it was not on the device"];
     let output = node.wait_says(&words, Duration::from_secs(5));
     let line = output.lines().find(|line| line.contains(words[0]));
     let line = line.expect("just seen");

@@ -135,7 +135,12 @@ impl<D: Disk> OneLog<'_, D> {
         if let Some(torn) = &recovered.torn {
             tracing::info!(log = %self.options.log_id, segment = %torn.segment,
                 offset = torn.offset,
-                "the log ends in a torn write, which was never acknowledged");
+                "the log ends in a torn write: it was not on the device, so strict durability has acknowledged none of it");
+        }
+        for damage in &recovered.damage {
+            tracing::warn!(log = %self.options.log_id, segment = %damage.segment, offset = damage.offset,
+                lsn = %damage.lsn, fault = %damage.fault,
+                "records are lost from this LSN on, as --on-damage accepts");
         }
         if !recovered.published.is_empty() {
             tracing::info!(log = %self.options.log_id, records = recovered.published.len(),

@@ -114,7 +114,7 @@ fn a_status_is_a_few_lines() {
     let expected = "\
 cluster     0123456789abcdef0123456789abcdef
 health      2 problems
-leader      coordinator 2 of 3, term 4, commit index 17
+leader      coordinator 2 (3 in all), term 4, commit index 17
 table       version 5
 nodes       3: 1 failed, 2 live
 partitions  9: 3 failed, 6 online
