@@ -10,7 +10,6 @@
 //! the others name it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use ephesus_wal::Disk;
 use ephesus_wire::handshake::Versions;
@@ -96,11 +95,8 @@ enum Pending {
     Rebalance,
     /// How much may move at a time.
     MovesMax,
-    /// Plans that are made elsewhere, as long as they are waited for here.
-    Planning(
-        Planning,
-        #[expect(dead_code, reason = "its end is what tells")] Arc<()>,
-    ),
+    /// Plans that are made elsewhere.
+    Planning(Planning),
     /// What nodes or this leader want to have decided about it: said again until it is.
     Migration(MigrationId),
     Operation(Operation),
@@ -126,6 +122,8 @@ pub struct Coordinator<D: Disk> {
     /// Whether the last turn has changed what is decided: more may follow from it.
     has_changed: bool,
     pending: BTreeMap<Ticket, (u64, Pending)>,
+    /// The plan that is made, and since when.
+    plan_made: Option<(Ticket, u64)>,
     /// Nodes something of whom is proposed, and has no outcome yet.
     told: BTreeSet<NodeId>,
     tickets: u64,
@@ -169,6 +167,7 @@ impl<D: Disk> Coordinator<D> {
             later: Vec::new(),
             has_changed: false,
             pending: BTreeMap::new(),
+            plan_made: None,
             told: BTreeSet::new(),
             tickets: 0,
             now_ms: 0,
@@ -284,6 +283,7 @@ impl<D: Disk> Coordinator<D> {
         self.has_changed = output.restored || !output.changes.is_empty();
         self.follow(output, &mut actions);
         self.give_up(&mut actions);
+        self.give_up_plan(&mut actions);
         if self.leads.is_some() {
             self.sessions
                 .push_tables(self.member.state(), &self.history, now_ms, &mut actions);
@@ -342,7 +342,7 @@ impl<D: Disk> Coordinator<D> {
             Event::Coordinators(_, Coordinators(told)) => self.learn_of(told),
             Event::Lost(id) => inputs.push(Input::Lost(id)),
             Event::StepAside => inputs.push(self.step_aside()),
-            Event::Planned(result) => self.plan_made(*result, inputs, actions),
+            Event::Planned(result) => self.plans_made(*result, inputs, actions),
             Event::Closed(session) => {
                 self.sessions.closed(session);
                 self.drop_plans(session);
@@ -506,7 +506,7 @@ impl<D: Disk> Coordinator<D> {
             | Pending::Speaks(_)
             | Pending::Promote
             | Pending::MovesMax
-            | Pending::Planning(..)
+            | Pending::Planning(_)
             | Pending::Rebalance => {}
             Pending::Register(session, registration, start) => match outcome {
                 Outcome::Applied(Ok(_)) => {
@@ -528,7 +528,7 @@ impl<D: Disk> Coordinator<D> {
     fn give_up(&mut self, actions: &mut Vec<Action>) {
         let is_late = |(_, (since, pending)): &(&Ticket, &(u64, Pending))| {
             let patience_ms = match pending {
-                Pending::Planning(..) => PLAN_PATIENCE_MS,
+                Pending::Planning(_) => PLAN_PATIENCE_MS,
                 _ => PATIENCE_MS,
             };
             self.now_ms - since >= patience_ms
@@ -545,7 +545,7 @@ impl<D: Disk> Coordinator<D> {
                 }
                 Pending::Migration(id) => self.migrating.settle(id, ticket),
                 Pending::Told(node) => drop(self.told.remove(&node)),
-                Pending::Planning(planning, _) => {
+                Pending::Planning(planning) => {
                     let waits = planning.operation();
                     actions.extend(waits.map(|operation| operation.answer(Report::TimedOut)));
                 }

@@ -190,7 +190,7 @@ impl<D: Disk> Coordinator<D> {
         let is_planning = |(_, pending): &(u64, Pending)| {
             matches!(
                 pending,
-                Pending::Rebalance | Pending::Planning(Planning::Own(_), _)
+                Pending::Rebalance | Pending::Planning(Planning::Own(_))
             )
         };
         if self.pending.values().any(is_planning) {
@@ -210,12 +210,7 @@ impl<D: Disk> Coordinator<D> {
             }
             _ => return,
         };
-        let planning = Planning::Own(own);
-        match own {
-            Own::Change(policy) => self.plan_by(vec![policy], planning, actions),
-            Own::Load => self.plan_by_load(planning, actions),
-            _ => self.plan_by(vec![self.state().standing_policy()], planning, actions),
-        }
+        self.begin_plan(Planning::Own(own), actions);
     }
 
     /// Whether some shard is so busy that its commands wait for one another, and all nodes have told what their

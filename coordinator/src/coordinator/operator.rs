@@ -135,8 +135,7 @@ impl<D: Disk> Coordinator<D> {
             }
             Query::RebalanceByLoad { dry_run: false } => {
                 let operation = operation(Wanted::Plan { is_single: false });
-                let is_dry = false;
-                self.plan_by_load(Planning::ByLoad { operation, is_dry }, actions);
+                self.begin_plan(Planning::ByLoad(operation), actions);
                 return;
             }
             Query::Move {
@@ -280,18 +279,15 @@ impl<D: Disk> Coordinator<D> {
         };
         if is_current && let Query::Placement { policy } = query {
             let policy = policy.unwrap_or(self.state().policy());
-            let policies = vec![policy, self.state().standing_policy()];
-            self.plan_by(policies, Planning::Placement(operation, policy), actions);
+            self.begin_plan(Planning::Placement(operation, policy), actions);
             return;
         }
         if is_current && let Query::Rebalance { .. } = query {
-            let policy = self.state().standing_policy();
-            self.plan_by(vec![policy], Planning::Would(operation), actions);
+            self.begin_plan(Planning::Would(operation), actions);
             return;
         }
         if is_current && let Query::RebalanceByLoad { .. } = query {
-            let is_dry = true;
-            self.plan_by_load(Planning::ByLoad { operation, is_dry }, actions);
+            self.begin_plan(Planning::WouldByLoad(operation), actions);
             return;
         }
         let report = if is_current {

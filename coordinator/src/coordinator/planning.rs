@@ -3,9 +3,10 @@
 //! ```text
 //! Coordinator -- Action::Plan(PlanJob) --> shell: PlanJob::run -- Event::Planned(PlanResult) --> Coordinator
 //! ```
+//!
+//! One is made at a time, from what holds when it begins; the others wait here.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Weak};
 
 use ephesus_wal::Disk;
 use ephesus_wire::{NodeId, PartitionId};
@@ -37,8 +38,6 @@ pub struct PlanJob {
     scene: Scene,
     moves_max: usize,
     basis: Basis,
-    /// Gone when nobody waits for it.
-    waited_for: Weak<()>,
 }
 
 /// By what is planned.
@@ -60,10 +59,11 @@ pub struct PlanResult {
 /// What came of one policy.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Planned {
-    /// By partition.
+    /// What is to move.
     pub(super) moves: Vec<Move>,
     /// So many partitions wait for nodes that are away, or for a later step.
     pub(super) left: usize,
+    /// What could not be done, in sentences.
     pub(super) unmet: Vec<String>,
 }
 
@@ -76,13 +76,10 @@ pub(super) enum Planning {
     Rebalance(Operation, Option<NodeId>),
     /// An operator wants to see them.
     Would(Operation),
-    /// An operator wants them by load, or only to see them.
-    ByLoad {
-        /// Who.
-        operation: Operation,
-        /// Whether it is only to see them.
-        is_dry: bool,
-    },
+    /// An operator wants them by load.
+    ByLoad(Operation),
+    /// An operator wants to see those by load.
+    WouldByLoad(Operation),
     /// An operator wants to know where the table stands against a policy.
     Placement(Operation, Policy),
 }
@@ -101,25 +98,6 @@ pub(super) enum Own {
 }
 
 impl PlanJob {
-    /// Plans of an empty cluster.
-    #[cfg(test)]
-    pub(crate) fn of_nothing(waits: &Arc<()>) -> PlanJob {
-        PlanJob {
-            ticket: Ticket(0),
-            version: 0,
-            scene: Scene::default(),
-            moves_max: usize::MAX,
-            basis: Basis::Policies(vec![Policy::Sticky]),
-            waited_for: Arc::downgrade(waits),
-        }
-    }
-
-    /// Whether somebody waits for them still; otherwise they need not be made.
-    #[must_use]
-    pub fn is_waited_for(&self) -> bool {
-        self.waited_for.strong_count() > 0
-    }
-
     /// Makes the plans: the same ones wherever it runs.
     #[must_use]
     pub fn run(&self) -> PlanResult {
@@ -268,30 +246,74 @@ pub(super) fn in_turns(mut moves: Vec<Move>, state: &State) -> Vec<Move> {
 }
 
 impl<D: Disk> Coordinator<D> {
-    /// Has plans made by these policies, one after another.
-    pub(super) fn plan_by(
-        &mut self,
-        policies: Vec<Policy>,
-        planning: Planning,
-        actions: &mut Vec<Action>,
-    ) {
-        // A change goes step by step; all else is planned as a whole, of which as much waits as has to.
+    /// Has plans made.
+    pub(super) fn begin_plan(&mut self, planning: Planning, actions: &mut Vec<Action>) {
+        let is_plan = |(_, pending): &&(u64, Pending)| matches!(pending, Pending::Planning(_));
+        if self.pending.values().filter(is_plan).count() >= PLANS_MAX {
+            if let Some(operation) = planning.operation() {
+                actions.push(operation.answer(Report::Busy));
+            }
+            return;
+        }
+        self.ticket(Some(Pending::Planning(planning)));
+        self.hand_out_plan(actions);
+    }
+
+    /// Has the plan made that has waited the longest, unless one is made.
+    fn hand_out_plan(&mut self, actions: &mut Vec<Action>) {
+        let mut waiting = self
+            .pending
+            .iter()
+            .filter_map(|(ticket, (_, pending))| match pending {
+                Pending::Planning(planning) => Some((*ticket, planning)),
+                _ => None,
+            });
+        let Some((ticket, planning)) = waiting.next().filter(|_| self.plan_made.is_none()) else {
+            return;
+        };
+        let basis = match planning {
+            Planning::ByLoad(_) | Planning::WouldByLoad(_) | Planning::Own(Own::Load) => {
+                Basis::Load(self.loaded())
+            }
+            Planning::Own(Own::Change(policy)) => Basis::Policies(vec![*policy]),
+            Planning::Placement(_, policy) => {
+                Basis::Policies(vec![*policy, self.state().standing_policy()])
+            }
+            _ => Basis::Policies(vec![self.state().standing_policy()]),
+        };
+        let job = PlanJob {
+            ticket,
+            version: self.state().table().version,
+            scene: self.state().scene(),
+            moves_max: self.step_of(planning),
+            basis,
+        };
+        self.plan_made = Some((ticket, self.now_ms));
+        actions.push(Action::Plan(Box::new(job)));
+    }
+
+    /// How much may move because of a plan: a change goes step by step; all else is planned as a whole, of which as much
+    /// waits as has to.
+    fn step_of(&self, planning: &Planning) -> usize {
         let state = self.state();
-        let moves_max = match (&planning, state.moves_max() as usize) {
+        match (planning, state.moves_max() as usize) {
             (Planning::Own(Own::Change(_)), most @ 1..) => {
                 // What operators move by itself does not count.
                 let active = state.migrations().active.values();
                 most + active.filter(|one| one.purpose == Purpose::Move).count()
             }
             _ => usize::MAX,
-        };
-        self.begin_plan(Basis::Policies(policies), moves_max, planning, actions);
+        }
     }
 
-    /// Has a plan made by load.
-    pub(super) fn plan_by_load(&mut self, planning: Planning, actions: &mut Vec<Action>) {
-        let basis = Basis::Load(self.loaded());
-        self.begin_plan(basis, usize::MAX, planning, actions);
+    /// A plan that takes too long keeps others waiting no more.
+    pub(super) fn give_up_plan(&mut self, actions: &mut Vec<Action>) {
+        let is_late = |(_, since_ms): &mut (Ticket, u64)| {
+            self.now_ms.saturating_sub(*since_ms) >= PLAN_PATIENCE_MS
+        };
+        if self.plan_made.take_if(is_late).is_some() {
+            self.hand_out_plan(actions);
+        }
     }
 
     /// What each partition does, as its owner has told.
@@ -310,39 +332,10 @@ impl<D: Disk> Coordinator<D> {
         loaded.collect()
     }
 
-    fn begin_plan(
-        &mut self,
-        basis: Basis,
-        moves_max: usize,
-        planning: Planning,
-        actions: &mut Vec<Action>,
-    ) {
-        let is_plan = |(_, pending): &&(u64, Pending)| matches!(pending, Pending::Planning(..));
-        if self.pending.values().filter(is_plan).count() >= PLANS_MAX {
-            if let Some(operation) = planning.operation() {
-                actions.push(operation.answer(Report::Busy));
-            }
-            return;
-        }
-        let scene = self.state().scene();
-        let version = self.state().table().version;
-        let waits = Arc::new(());
-        let waited_for = Arc::downgrade(&waits);
-        let ticket = self.ticket(Some(Pending::Planning(planning, waits)));
-        actions.push(Action::Plan(Box::new(PlanJob {
-            ticket,
-            version,
-            scene,
-            moves_max,
-            basis,
-            waited_for,
-        })));
-    }
-
     /// Who waited for plans at this session is gone.
     pub(super) fn drop_plans(&mut self, session: SessionId) {
         self.pending.retain(|_, (_, pending)| {
-            let Pending::Planning(planning, _) = pending else {
+            let Pending::Planning(planning) = pending else {
                 return true;
             };
             let operation = planning.operation();
@@ -351,7 +344,19 @@ impl<D: Disk> Coordinator<D> {
     }
 
     /// Plans were made.
-    pub(super) fn plan_made(
+    pub(super) fn plans_made(
+        &mut self,
+        result: PlanResult,
+        inputs: &mut Vec<Input>,
+        actions: &mut Vec<Action>,
+    ) {
+        let is_it = |(ticket, _): &mut (Ticket, u64)| *ticket == result.ticket;
+        self.plan_made.take_if(is_it);
+        self.follow_plans(result, inputs, actions);
+        self.hand_out_plan(actions);
+    }
+
+    fn follow_plans(
         &mut self,
         result: PlanResult,
         inputs: &mut Vec<Input>,
@@ -360,7 +365,7 @@ impl<D: Disk> Coordinator<D> {
         let Some((since_ms, pending)) = self.pending.remove(&result.ticket) else {
             return;
         };
-        let Pending::Planning(planning, _) = pending else {
+        let Pending::Planning(planning) = pending else {
             self.pending.insert(result.ticket, (since_ms, pending));
             return;
         };
@@ -387,17 +392,13 @@ impl<D: Disk> Coordinator<D> {
                 let moves = in_turns(moves, self.state());
                 self.plan_moves(operation, moves, inputs, actions);
             }
-            Planning::ByLoad {
-                operation,
-                is_dry: true,
-            } => {
+            Planning::WouldByLoad(operation) => {
                 let report = self.would_move_by_load(&first);
                 actions.push(operation.answer(report));
             }
-            Planning::ByLoad {
-                operation,
-                is_dry: false,
-            } => self.plan_moves(operation, first.moves, inputs, actions),
+            Planning::ByLoad(operation) => {
+                self.plan_moves(operation, first.moves, inputs, actions);
+            }
             Planning::Would(operation) => {
                 let report = self.would_move(first.moves);
                 actions.push(operation.answer(report));
@@ -435,7 +436,8 @@ impl Planning {
             Planning::Own(_) => None,
             Planning::Rebalance(operation, _)
             | Planning::Would(operation)
-            | Planning::ByLoad { operation, .. }
+            | Planning::ByLoad(operation)
+            | Planning::WouldByLoad(operation)
             | Planning::Placement(operation, _) => Some(operation),
         }
     }

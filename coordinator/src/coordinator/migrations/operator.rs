@@ -34,8 +34,7 @@ impl<D: Disk> Coordinator<D> {
         of: Option<NodeId>,
         actions: &mut Vec<Action>,
     ) {
-        let policy = self.state().standing_policy();
-        self.plan_by(vec![policy], Planning::Rebalance(operation, of), actions);
+        self.begin_plan(Planning::Rebalance(operation, of), actions);
     }
 
     /// Plans one move; without a shard to the one that has the least.

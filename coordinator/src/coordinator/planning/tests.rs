@@ -10,36 +10,39 @@ use crate::report::Query;
 use crate::state::tests::{after, bootstrap, register};
 
 #[test]
-fn plans_are_not_waited_for_when_who_has_asked_is_gone_or_they_take_too_long() {
+fn one_plan_is_made_at_a_time_and_those_that_nobody_waits_for_are_not() {
     let mut world = cluster(1, 2);
     beat(&mut world, 2, 400);
     let coordinator = &mut world.coordinators[0];
     let mut now_ms = world.now;
-    let mut plan = |event: Event, passed_ms: u64| {
+    let mut turn = |event: Option<Event>, passed_ms: u64| {
         now_ms += passed_ms;
-        let turn = coordinator.turn([event], now_ms, 0, drop);
+        let turn = coordinator.turn(event, now_ms, 0, drop);
         let actions = block_on(turn).expect("runs").into_iter();
-        let mut jobs = actions.filter_map(|action| match action {
+        let jobs = actions.filter_map(|action| match action {
             Action::Plan(job) => Some(job),
             _ => None,
         });
-        jobs.next()
+        jobs.collect::<Vec<_>>()
     };
-    let (session, other) = (SessionId(98), SessionId(97));
-    let asked = || {
+    let asked = |session: u64| {
         let query = Query::RebalanceByLoad { dry_run: false };
-        Event::Request(session, Request::Operator { id: 1, query })
+        let request = Request::Operator { id: 1, query };
+        Some(Event::Request(SessionId(session), request))
     };
-    let job = plan(asked(), 0).expect("a plan");
-    plan(Event::Closed(other), 0);
-    assert!(job.is_waited_for());
-    plan(Event::Closed(session), 0);
-    assert!(!job.is_waited_for());
-    let job = plan(asked(), 0).expect("a plan");
-    plan(Event::Closed(other), PLAN_PATIENCE_MS - 1);
-    assert!(job.is_waited_for());
-    plan(Event::Closed(other), 1);
-    assert!(!job.is_waited_for());
+    let planned = |job: &PlanJob| Some(Event::Planned(Box::new(job.run())));
+    let first = turn(asked(96), 0);
+    assert_eq!(first.len(), 1);
+    assert!(turn(asked(97), 0).is_empty() && turn(asked(98), 0).is_empty());
+    turn(Some(Event::Closed(SessionId(97))), 0);
+    let third = turn(planned(&first[0]), 0);
+    assert_eq!(third.len(), 1);
+    assert!(third[0].ticket.0 > first[0].ticket.0 + 1);
+    // The one that is made takes too long; another one waits by then.
+    turn(None, PLAN_PATIENCE_MS - 1);
+    assert!(turn(asked(99), 0).is_empty());
+    assert_eq!(turn(None, 1).len(), 1);
+    assert!(turn(planned(&third[0]), 0).is_empty());
 }
 
 #[test]
