@@ -97,6 +97,8 @@ fn whatever_a_script_does_the_next_one_is_carried_out() {
         "return struct.pack('i99999', 1)",
         "return table.concat(setmetatable({}, {__len = function() return 1e9 end}), 'x', 1, 1e9)",
         "return unpack({}, 1, 1e9)",
+        "return pcall(struct.unpack, string.rep('b', 19), string.rep('x', 19))",
+        "return struct.unpack(string.rep('b', 7900), string.rep('x', 7900))",
     ] {
         let _ = run(&mut scripts, body.as_bytes(), &[]);
         let next = run(&mut scripts, b"return ARGV[1]", &[b"next"]);
