@@ -225,13 +225,17 @@ impl Server {
                 },
             };
             let reply = connected.call(&["GET", &probe]);
-            connection = reply.is_ok().then_some(connected);
-            Ok(match reply {
+            let is_ready = match &reply {
                 Ok(Value::Bulk(_) | Value::Null) => true,
                 // How Valkey answers in a cluster before it is given slots.
                 Ok(Value::Error(text)) => !product.is_ephesus() && text.starts_with("CLUSTERDOWN"),
                 _ => false,
-            })
+            };
+            // Another server may have taken the port meanwhile.
+            let own = format!("process_id:{}\r\n", self.process.pid().0);
+            let is_own = is_ready && connected.text(&["INFO", "server"])?.contains(&own);
+            connection = reply.is_ok().then_some(connected);
+            Ok(is_own)
         })
     }
 

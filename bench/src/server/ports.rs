@@ -1,4 +1,5 @@
 use std::net::{Ipv4Addr, TcpListener};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::{BenchError, Result};
 
@@ -12,8 +13,12 @@ const OFFSETS: [u16; 3] = [0, 10_000, 20_000];
 
 /// The first of so many neighbouring ports that are free with what servers derive from them.
 pub fn free_block(ports: u16) -> Result<u16> {
-    // In an order that differs between processes.
-    let first = FIRST + (std::process::id() % 500) as u16 * STRIDE;
+    // In an order that differs between processes, and behind what this one was given last, which may not be in use yet.
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    let blocks = u32::from((LAST - FIRST) / STRIDE);
+    let given = GIVEN.fetch_add(u32::from(ports / STRIDE + 1), Ordering::Relaxed);
+    let at = (std::process::id() % blocks + given % blocks) % blocks;
+    let first = FIRST + at as u16 * STRIDE;
     let mut bases = (first..LAST).chain(FIRST..first);
     let is_unused = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
     let is_free = |base: &u16| {
