@@ -43,8 +43,12 @@ pub fn parse<A: ArgList + ?Sized>(args: &A, may_store: bool) -> Result<Option<us
     Ok(stored)
 }
 
-/// Which argument of SORT is the key of the result: that of [`parse`], if there is nothing wrong with them.
+/// Which argument of SORT is the key of the result: that of [`parse`], or, if something is wrong with them, so that nothing
+/// comes of it, the one by which Redis finds who is to say so.
 pub fn destination<A: ArgList + ?Sized>(args: &A) -> Option<usize> {
+    if let Ok(stored) = parse(args, true) {
+        return stored;
+    }
     let mut found = None;
     let mut at = OPTIONS;
     while at < args.len() {
@@ -55,7 +59,7 @@ pub fn destination<A: ArgList + ?Sized>(args: &A) -> Option<usize> {
         }
         at += match () {
             () if is(b"limit") => 3,
-            () if is(b"get") || is(b"by") || is(b"store") => 2,
+            () if is(b"get") || is(b"by") => 2,
             () => 1,
         };
     }
@@ -87,6 +91,12 @@ mod tests {
                 Err(ClientError::SortDenied("GET")),
             ),
             ("sort a store limit store b", Some(5), Ok(Some(5))),
+            ("sort a store store b", Some(4), Err(ClientError::Syntax)),
+            (
+                "sort a limit 31 x store store b",
+                Some(7),
+                Err(ClientError::NotAnInteger),
+            ),
             ("sort a limit 1", None, Err(ClientError::Syntax)),
             ("sort a limit store 1", None, Err(ClientError::NotAnInteger)),
             ("sort a store", None, Err(ClientError::Syntax)),
