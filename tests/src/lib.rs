@@ -46,5 +46,5 @@ pub use ephesus_wire::rng::Rng;
 pub use failpoint::Failpoints;
 pub use node::{Node, Options};
 pub use resp::{Client, Reply};
-pub use seed::seed_of_run;
+pub use seed::{seed_of_run, seed_or};
 pub use whole::TestCluster;
