@@ -43,9 +43,8 @@ cluster: build ## three coordinators, nodes athens, byzantium and cyrene, until 
 	$(CARGO) build --quiet --locked -p ephesus-tests --bin ephesus-cluster
 	exec $(TARGET_DIR)/debug/ephesus-cluster --dir $(DIR)
 
-# Half as many more at a time as there are CPUs: they wait for disks and clocks for a third of their time.
 test: deps build ## the whole suite; the system tests run the release binary
-	RUST_TEST_THREADS=$${RUST_TEST_THREADS:-$$(( $$(nproc) * 3 / 2 ))} $(CARGO) test --locked --workspace
+	$(CARGO) test --locked --workspace
 
 lint: toolchain ## format check, clippy with warnings denied, and the sizes of documents
 	@./scripts/docs-check.sh
