@@ -40,6 +40,7 @@ pub use migrations::{ENDED_KEPT, Migrations, Retry};
 pub use placing::Course;
 pub use planning::Scene;
 pub use refusal::{Refusal, SnapshotError};
+pub use registration::{check_name, check_rack};
 pub use upgrade::{BEHIND_NAMED_MAX, Behind, Speaker};
 
 /// Longest name of a node, bytes.

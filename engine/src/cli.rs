@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use ephesus_coordinator::coordinator::Balance;
 use ephesus_coordinator::link::secret_file::load_secret;
 use ephesus_coordinator::state::{
-    CAPACITY_DEFAULT, CAPACITY_MAX, MOVES_MAX, NAME_BYTES_MAX, RACK_BYTES_MAX, Refusal,
+    CAPACITY_DEFAULT, CAPACITY_MAX, MOVES_MAX, Refusal, check_name, check_rack,
 };
 use ephesus_wal::{Durability, OnDamage};
 use ephesus_wire::handshake::Secret;
@@ -338,9 +338,7 @@ impl Serve {
 
     /// The name of the rack, if it is one.
     fn checked_rack(&self) -> Result<String, String> {
-        if self.rack.len() > RACK_BYTES_MAX || !is_word(&self.rack) {
-            return Err(format!("--rack: {}", Refusal::Rack));
-        }
+        check_rack(&self.rack).map_err(|refusal| format!("--rack: {refusal}"))?;
         Ok(self.rack.clone())
     }
 
@@ -349,7 +347,7 @@ impl Serve {
         let Some(name) = &self.name else {
             return Ok(host_name());
         };
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || !is_word(name) || name.contains('/') {
+        if check_name(name).is_err() || name.contains('/') {
             return Err(format!("--name: {}, nor /", Refusal::Name));
         }
         Ok(name.clone())
@@ -468,11 +466,6 @@ impl Serve {
             },
         })
     }
-}
-
-/// Whether a name is printable and has no spaces.
-fn is_word(text: &str) -> bool {
-    !text.chars().any(|c| c.is_control() || c.is_whitespace())
 }
 
 fn host_name() -> String {

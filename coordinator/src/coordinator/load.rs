@@ -71,6 +71,9 @@ impl<D: Disk> Coordinator<D> {
 
     /// What nodes have told of hot keys, those that are used the most first.
     fn hot_keys(&self) -> Vec<HotKeyRow> {
+        if self.hot_keys.is_empty() {
+            return Vec::new();
+        }
         let mut cpu = BTreeMap::<Place, f32>::new();
         for (entry, load) in zip(
             &self.state().table().entries,

@@ -159,6 +159,11 @@ impl ToldKeys {
         }
     }
 
+    /// Whether no node has told anything.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
     /// What a node has told just now.
     pub(crate) fn of(&self, node: NodeId, now_ms: u64) -> Option<&HotKeys> {
         let (told_ms, keys) = self.nodes.get(&node)?;

@@ -161,14 +161,22 @@ pub(super) fn check_address(address: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_name(name: &str) -> Result<(), Refusal> {
+/// Whether a node may have this name.
+///
+/// # Errors
+/// [`Refusal::Name`].
+pub fn check_name(name: &str) -> Result<(), Refusal> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !is_word(name) {
         return Err(Refusal::Name);
     }
     Ok(())
 }
 
-fn check_rack(rack: &str) -> Result<(), Refusal> {
+/// Whether a rack may have this name; none is a name.
+///
+/// # Errors
+/// [`Refusal::Rack`].
+pub fn check_rack(rack: &str) -> Result<(), Refusal> {
     if rack.len() > RACK_BYTES_MAX || !is_word(rack) {
         return Err(Refusal::Rack);
     }

@@ -9,6 +9,14 @@ use crate::protocol::Request;
 use crate::report::Query;
 use crate::state::tests::{after, bootstrap, register};
 
+/// The plans that are to be made.
+fn jobs(actions: impl Iterator<Item = Action>) -> impl Iterator<Item = Box<PlanJob>> {
+    actions.filter_map(|action| match action {
+        Action::Plan(job) => Some(job),
+        _ => None,
+    })
+}
+
 #[test]
 fn one_plan_is_made_at_a_time_and_those_that_nobody_waits_for_are_not() {
     let mut world = cluster(1, 2);
@@ -19,11 +27,7 @@ fn one_plan_is_made_at_a_time_and_those_that_nobody_waits_for_are_not() {
         now_ms += passed_ms;
         let turn = coordinator.turn(event, now_ms, 0, drop);
         let actions = block_on(turn).expect("runs").into_iter();
-        let jobs = actions.filter_map(|action| match action {
-            Action::Plan(job) => Some(job),
-            _ => None,
-        });
-        jobs.collect::<Vec<_>>()
+        jobs(actions).collect::<Vec<_>>()
     };
     let asked = |session: u64| {
         let query = Query::RebalanceByLoad { dry_run: false };
@@ -55,10 +59,7 @@ fn what_empties_a_node_is_not_moved_once_it_is_not_to_be_emptied() {
         now_ms += 30;
         let turn = coordinator.turn(event, now_ms, 0, drop);
         let actions = block_on(turn).expect("runs").into_iter();
-        let mut jobs = actions.filter_map(|action| match action {
-            Action::Plan(job) => Some(job),
-            _ => None,
-        });
+        let mut jobs = jobs(actions);
         let migrations = coordinator.state().migrations();
         (jobs.next(), migrations.active.len())
     };
