@@ -9,6 +9,7 @@ mod environment;
 mod error;
 pub mod exchange;
 mod executor;
+pub mod freed_memory;
 pub mod hotkeys;
 mod joining;
 mod layout_writer;

@@ -105,16 +105,9 @@ pub fn give_memory_back_soon() {
     unsafe { mi_option_set_default(PURGE_DELAY, PURGE_DELAY_MS) }
 }
 
-/// Lets the system have the memory that was freed a while ago. The allocator looks at it when it is
-/// asked for more, which a node without clients is not; large buffers would stay for as long.
+/// Gives the system what all threads have freed in whole pages of the allocator, and all free memory of the thread that
+/// calls.
 pub fn give_memory_back() {
-    // SAFETY: may be called by any thread; it looks at the caller's own heap, which is small here, and at what
-    // all threads have given up.
-    unsafe { mi_collect(false) }
-}
-
-/// Gives the system all free memory of the thread that calls.
-pub fn give_own_memory_back() {
     // SAFETY: may be called by any thread.
     unsafe { mi_collect(true) }
 }

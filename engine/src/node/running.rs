@@ -16,6 +16,7 @@ use ephesus_wire::{Epoch, PartitionId, ShardId};
 
 use super::data_dir::{DataDir, Layout};
 use super::environment::{self, Environment};
+use super::freed_memory::FreedMemoryThread;
 use super::joining::{Joining, is_final};
 use super::layout_writer::LayoutWriter;
 use super::peers::PeerPort;
@@ -41,8 +42,8 @@ use crate::tls::ServerTls;
 /// How often the node looks at its disk and at the length of its logs.
 const MONITOR_EVERY: Duration = Duration::from_millis(100);
 
-/// How often the allocator gives memory back that nobody has used for a while.
-const GIVE_BACK_EVERY: Duration = Duration::from_secs(1);
+/// How often the memory is looked at that the node takes without keys and clients.
+const WEIGH_EVERY: Duration = Duration::from_secs(1);
 
 /// Free space that must remain for sled's own files.
 const FREE_FLOOR_BYTES: u64 = 64 << 20;
@@ -69,6 +70,7 @@ pub struct Node {
     pub(super) slot_migrations: SlotMigrations,
     pub(super) acl_file: Option<AclFileThread>,
     pub(super) functions: FunctionsThread,
+    pub(super) freed_memory: FreedMemoryThread,
     /// What shards say about migrations; the sender is for their starts.
     pub(super) reports: (flume::Sender<Vec<Report>>, flume::Receiver<Vec<Report>>),
     pub(super) layout: Layout,
@@ -105,7 +107,7 @@ impl Node {
         self.act(vec![Event::Table(Arc::clone(&self.view))]);
         process::give_memory_back_soon();
         let mut monitored_ms = boottime_ms();
-        let mut gave_back_ms = monitored_ms;
+        let mut weighed_ms = monitored_ms;
         let shared = Arc::clone(&self.shared);
         let is_over = || is_over() || shared.is_asked_to_stop();
         while !is_over() && self.running.load(Ordering::Acquire) > 0 {
@@ -121,9 +123,8 @@ impl Node {
                 monitored_ms = now_ms;
                 self.monitor();
             }
-            if now_ms - gave_back_ms >= GIVE_BACK_EVERY.as_millis() as u64 {
-                gave_back_ms = now_ms;
-                process::give_memory_back();
+            if now_ms - weighed_ms >= WEIGH_EVERY.as_millis() as u64 {
+                weighed_ms = now_ms;
                 self.shared.note_startup_bytes(process::anonymous_bytes());
             }
         }
@@ -343,6 +344,7 @@ impl Node {
             acl_file.stop();
         }
         self.functions.stop();
+        self.freed_memory.stop();
         self.peer_port.stop();
         self.joining.stop();
     }

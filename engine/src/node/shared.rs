@@ -15,6 +15,7 @@ use ephesus_wire::{NodeId, Partitioning, ShardId};
 
 use super::copying::Copying;
 use super::exchange::Exchange;
+use super::freed_memory::FreedMemory;
 use super::hotkeys::Sessions;
 use super::live::LiveSettings;
 use super::load::PartitionCounts;
@@ -125,6 +126,7 @@ pub struct NodeShared {
     pub scripts: Library,
     /// Libraries of functions.
     pub functions: Arc<SharedLibraries>,
+    pub freed_memory: FreedMemory,
 }
 
 /// What the node's monitor has found about its disk.
@@ -222,6 +224,7 @@ impl NodeShared {
             prefixes: SharedPrefixes::default(),
             scripts: Library::default(),
             functions: Arc::default(),
+            freed_memory: FreedMemory::default(),
         }
     }
 

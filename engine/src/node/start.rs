@@ -21,6 +21,7 @@ use super::cgroup;
 use super::data_dir::{DataDir, DataDirError, Joined, Layout, Stamp};
 use super::environment::{self, Environment};
 use super::error::StartError;
+use super::freed_memory::FreedMemoryThread;
 use super::joining::{Joining, embeds};
 use super::layout_writer::LayoutWriter;
 use super::options::{SEGMENT_BYTES_MIN, ServeOptions};
@@ -276,6 +277,9 @@ fn spawn(
         FunctionsThread::start(data_dir.path().to_owned(), functions, shared.peers.clone())
             .map_err(StartError::thread("the functions' thread"))?;
     shared.functions = libraries;
+    let (freed_memory_thread, freed_memory) =
+        FreedMemoryThread::start().map_err(StartError::thread("the thread of freed memory"))?;
+    shared.freed_memory = freed_memory;
     let shared = Arc::new(shared);
     shared.exchange.serve(&shared);
     joining.set_load(Arc::clone(&shared.load));
@@ -306,6 +310,7 @@ fn spawn(
         slot_migrations,
         acl_file,
         functions,
+        freed_memory: freed_memory_thread,
         reports: flume::unbounded(),
         layout: recovered.layout,
         migrations: NodeMigrations::new(stamp.node, Arc::clone(&view), partition_bytes),

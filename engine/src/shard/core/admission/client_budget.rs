@@ -197,6 +197,7 @@ impl Core {
                     tracing::warn!(client = %connection.remote, bytes, closed, "closed: the clients of this node hold more than --max-client-memory, and this one most");
                 }
                 self.cut_off(token);
+                self.node.freed_memory.give_back();
             }
         }
         self.publish_clients();

@@ -416,7 +416,7 @@ impl Core {
             Cmd::Waitaof => return self.wait_for_device(asker, scope, request),
             Cmd::Debug => return self.debug_here(asker, request),
             Cmd::MemoryPurge => {
-                process::give_own_memory_back();
+                process::give_memory_back();
                 self.respond(asker, |_, reply| {
                     reply.out.extend_from_slice(reply::OK);
                     Ok(())
