@@ -25,6 +25,7 @@ pub mod keyspace;
 pub mod logging;
 pub mod migration;
 pub mod net;
+pub mod newest;
 pub mod node;
 pub mod operator;
 pub mod planted;

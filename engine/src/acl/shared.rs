@@ -1,19 +1,17 @@
 //! The users as all shards of a node share them.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::log::{Attempt, DeniedLog, ENTRIES_MAX_DEFAULT};
 use super::thread::Asked;
 use super::users::Users;
+use crate::newest::{Newest, Versioned};
 
-/// The newest users, and what was refused to them. Whoever executes commands looks at the version alone; the locks are
-/// those of whoever changes users, has found another version, or was refused something.
+/// The newest users, and what was refused to them.
 #[derive(Debug)]
 pub struct SharedUsers {
-    version: AtomicU64,
-    users: Mutex<Arc<Users>>,
+    users: Newest<Users>,
     denied: Mutex<DeniedLog>,
     file: Option<AclFile>,
 }
@@ -26,6 +24,12 @@ pub struct AclFile {
     pub queue: flume::Sender<Asked>,
 }
 
+impl Versioned for Users {
+    fn version(&self) -> u64 {
+        Users::version(self)
+    }
+}
+
 impl Default for SharedUsers {
     fn default() -> SharedUsers {
         SharedUsers::new(Users::default(), None)
@@ -36,8 +40,7 @@ impl SharedUsers {
     #[must_use]
     pub fn new(users: Users, file: Option<AclFile>) -> SharedUsers {
         SharedUsers {
-            version: AtomicU64::new(users.version()),
-            users: Mutex::new(Arc::new(users)),
+            users: Newest::new(users),
             denied: Mutex::default(),
             file,
         }
@@ -47,17 +50,13 @@ impl SharedUsers {
     #[inline]
     #[must_use]
     pub fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
+        self.users.version()
     }
 
     /// The newest users.
     #[must_use]
     pub fn newest(&self) -> Arc<Users> {
-        Arc::clone(&self.lock())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Arc<Users>> {
-        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+        self.users.get()
     }
 
     /// Makes other users of the newest ones; from then on no shard executes a command by the earlier ones. Those that sleep
@@ -66,13 +65,11 @@ impl SharedUsers {
     /// # Errors
     /// Of `change`: nothing has changed.
     pub fn change<T, E>(&self, change: impl FnOnce(&mut Users) -> Result<T, E>) -> Result<T, E> {
-        let mut newest = self.lock();
-        let mut users = Users::clone(&newest);
-        let changed = change(&mut users)?;
-        let version = users.version();
-        *newest = Arc::new(users);
-        self.version.store(version, Ordering::Release);
-        Ok(changed)
+        self.users.change(|newest| {
+            let mut users = newest.clone();
+            let changed = change(&mut users)?;
+            Ok((users, changed))
+        })
     }
 
     /// Puts users of a file in the place of all others.

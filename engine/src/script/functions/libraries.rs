@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::convert::Infallible;
+use std::sync::Arc;
 
 use super::{FunctionError, LOADED_BYTES_MAX, thread};
 use crate::command::error::Quoted;
+use crate::newest::{Newest, Versioned};
 use crate::script::Flags;
 
 /// Bytes of all libraries of a node.
@@ -205,12 +206,16 @@ impl Libraries {
     }
 }
 
-/// The newest libraries, and who changes them. Shards look at the version alone; the lock is for whoever has found
-/// another one.
+impl Versioned for Libraries {
+    fn version(&self) -> u64 {
+        self.version
+    }
+}
+
+/// The newest libraries, and who changes them.
 #[derive(Debug, Default)]
 pub struct SharedLibraries {
-    version: AtomicU64,
-    newest: Mutex<Arc<Libraries>>,
+    newest: Newest<Libraries>,
     queue: Option<flume::Sender<thread::Asked>>,
 }
 
@@ -219,8 +224,7 @@ impl SharedLibraries {
         // Other than what shards begin with.
         libraries.version = 1;
         SharedLibraries {
-            version: AtomicU64::new(libraries.version),
-            newest: Mutex::new(Arc::new(libraries)),
+            newest: Newest::new(libraries),
             queue: Some(queue),
         }
     }
@@ -228,21 +232,20 @@ impl SharedLibraries {
     #[inline]
     #[must_use]
     pub fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
+        self.newest.version()
     }
 
     #[must_use]
     pub fn newest(&self) -> Arc<Libraries> {
-        Arc::clone(&self.newest.lock().unwrap_or_else(PoisonError::into_inner))
+        self.newest.get()
     }
 
     /// Shows others from now on.
     pub(super) fn show(&self, mut libraries: Libraries) {
-        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
-        libraries.version = newest.version + 1;
-        let version = libraries.version;
-        *newest = Arc::new(libraries);
-        self.version.store(version, Ordering::Release);
+        let Ok(()) = self.newest.change(|newest| {
+            libraries.version = newest.version + 1;
+            Ok::<_, Infallible>((libraries, ()))
+        });
     }
 
     /// Has the thread change them.
