@@ -78,10 +78,8 @@ pub fn ask_leader(
 /// In one line why nobody has answered, such as that others speak another version of the protocol.
 fn reasons(error: &AskError) -> String {
     let mut text = error.to_string();
-    if let AskError::NoAnswer { attempts, .. } = error {
-        for (who, why) in attempts {
-            text += &format!("; {who}: {why}");
-        }
+    for (who, why) in error.attempts() {
+        text += &format!("; {who}: {why}");
     }
     text
 }

@@ -33,6 +33,12 @@ pub enum AskError {
         /// Who was asked, as `host:port`, and what came of it the last time.
         attempts: Vec<(String, Failure)>,
     },
+    /// Do as each of them says: asking again changes nothing.
+    #[error("every coordinator has refused the connection")]
+    Refused {
+        /// Who was asked, as `host:port`, and why it refused.
+        attempts: Vec<(String, Failure)>,
+    },
     /// The coordinator speaks another release's protocol.
     #[error(transparent)]
     Protocol(#[from] ProtocolError),
@@ -42,6 +48,17 @@ pub enum AskError {
     /// Look with `ephesus status` whether it was done; asking again changes nothing if it was.
     #[error("it is not known yet whether it was done")]
     Undecided,
+}
+
+impl AskError {
+    /// Who was asked in vain, as `host:port`, and what came of it.
+    #[must_use]
+    pub fn attempts(&self) -> &[(String, Failure)] {
+        match self {
+            AskError::NoAnswer { attempts, .. } | AskError::Refused { attempts } => attempts,
+            AskError::Protocol(_) | AskError::Unexpected(_) | AskError::Undecided => &[],
+        }
+    }
 }
 
 /// What came of asking one coordinator.
@@ -66,6 +83,16 @@ pub enum Failure {
     /// See there.
     #[error(transparent)]
     Call(CallError),
+}
+
+impl Failure {
+    /// Whether the two do not belong together, however often they try.
+    fn is_final(&self) -> bool {
+        matches!(
+            self,
+            Failure::Call(CallError::Link(LinkError::Handshake(_)))
+        )
+    }
 }
 
 impl From<CallError> for Failure {
@@ -97,11 +124,12 @@ pub fn ask(
     let share = limit / coordinators.len() as u32;
     let patience = share.clamp(CALL_LIMIT_MIN, CALL_LIMIT);
     let mut hint: Option<String> = None;
+    let mut left = coordinators.to_vec();
     let mut turn = 0;
     loop {
         let address = hint.take().unwrap_or_else(|| {
             turn += 1;
-            coordinators[(turn - 1) % coordinators.len()].clone()
+            left[(turn - 1) % left.len()].clone()
         });
         let (failure, undecided) =
             match call(&address, secret, query, deadline.min(now() + patience))? {
@@ -114,8 +142,14 @@ pub fn ask(
                 Ok(report) => return Ok(report),
                 Err(error) => (error.into(), false),
             };
+        if failure.is_final() {
+            left.retain(|asked| *asked != address);
+        }
         attempts.retain(|(asked, _)| *asked != address);
         attempts.push((address, failure));
+        if left.is_empty() {
+            return Err(AskError::Refused { attempts });
+        }
         if now() >= deadline {
             return Err(if undecided {
                 AskError::Undecided
@@ -123,7 +157,7 @@ pub fn ask(
                 AskError::NoAnswer { limit, attempts }
             });
         }
-        if hint.is_none() && turn % coordinators.len() == 0 {
+        if hint.is_none() && turn % left.len() == 0 {
             std::thread::sleep(AGAIN_AFTER);
         }
     }

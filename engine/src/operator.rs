@@ -29,7 +29,7 @@ use std::time::Duration;
 use ephesus_coordinator::ask::{AskError, ask};
 use ephesus_coordinator::link::load_secret;
 use ephesus_coordinator::report::{
-    CoordinatorRow, MigrationsReport, NodeRow, PartitionRow, Query, Report, StatusReport,
+    CoordinatorRow, MigrationsReport, NodeRow, PartitionRow, Problem, Query, Report, StatusReport,
 };
 use ephesus_coordinator::state::Refusal;
 use ephesus_wire::handshake::Secret;
@@ -79,6 +79,20 @@ pub enum OperatorError {
     /// Look with `ephesus migrations` what became of each, remove the cause, and repeat the command.
     #[error("not everything was moved:{}", lines(.0))]
     NotMoved(Vec<String>),
+    /// Start it again and repeat the command, or give it up; that it is to be emptied is kept meanwhile.
+    #[error(
+        "node {name} has failed and owns {partitions} partitions, which nobody else has: start it again and \
+         repeat this, or give it up with its data with `ephesus node remove {name}`"
+    )]
+    DrainsFailed {
+        /// Its name.
+        name: String,
+        /// What it owns.
+        partitions: u64,
+    },
+    /// Start more nodes, or found the cluster; nothing has an owner yet.
+    #[error(transparent)]
+    NothingAssigned(Problem),
     /// Bring the other nodes back, or add one, and repeat the command.
     #[error("node {name} still owns {partitions} partitions, and no move of them is planned")]
     StillOwns {
@@ -106,10 +120,8 @@ pub enum OperatorError {
 /// One sentence, and one line for each coordinator that was asked in vain.
 fn explain(error: &AskError) -> String {
     let mut text = error.to_string();
-    if let AskError::NoAnswer { attempts, .. } = error {
-        for (address, failure) in attempts {
-            text += &format!("\n  {address} {failure}");
-        }
+    for (address, failure) in error.attempts() {
+        text += &format!("\n  {address} {failure}");
     }
     text
 }
@@ -235,6 +247,20 @@ impl Coordinators {
         match self.ask(&Query::Status)? {
             Report::Status(status) => Ok(status),
             _ => Err(OperatorError::Unexpected),
+        }
+    }
+
+    /// Says so where nothing has an owner yet.
+    fn must_be_assigned(&self) -> Result<(), OperatorError> {
+        let is_before = |problem: &Problem| {
+            matches!(
+                problem,
+                Problem::NotBootstrapped | Problem::NotEnoughNodes { .. }
+            )
+        };
+        match self.status()?.problems.into_iter().find(is_before) {
+            Some(problem) => Err(OperatorError::NothingAssigned(problem)),
+            None => Ok(()),
         }
     }
 

@@ -469,7 +469,7 @@ impl<D: Disk> Coordinator<D> {
         is_behind.then_some(Problem::CoordinatorBehind { id, address })
     }
 
-    fn problems(&self) -> Vec<Problem> {
+    pub(super) fn problems(&self) -> Vec<Problem> {
         let state = self.state();
         let Some(options) = state.options() else {
             return vec![Problem::NotBootstrapped];

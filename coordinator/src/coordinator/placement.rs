@@ -11,8 +11,8 @@ use super::planning::Planned;
 use crate::load::ClusterLoad;
 use crate::migration::{Phase, Purpose};
 use crate::placement::{Move, Place, Policy};
-use crate::report::{PlacementReport, PlacementRow, PlacementState};
-use crate::state::{Course, Member};
+use crate::report::{PlacementReport, PlacementRow, PlacementState, Problem};
+use crate::state::{Course, Member, MemberStatus};
 
 /// Thousandths.
 const PERMILLE: u64 = 1_000;
@@ -53,23 +53,39 @@ impl<D: Disk> Coordinator<D> {
             waiting,
             partitions: state.table().entries.len() as u64,
             imbalance_permille: imbalance.max().unwrap_or(0),
-            nodes: summed(&shards, |row| Some(row.node.clone())),
-            racks: summed(&shards, |row| {
-                Some(row.rack.clone()).filter(|rack| !rack.is_empty())
-            }),
+            nodes: summed(&shards, |row| row.node.clone()),
+            racks: match shards.iter().any(|row| !row.rack.is_empty()) {
+                true => summed(&shards, |row| row.rack.clone()),
+                false => Vec::new(),
+            },
             shards,
             moves: planned.moves.len() as u64,
             bytes,
             bytes_per_s: rate,
             seconds: rate.filter(|_| bytes > 0).map(|rate| bytes.div_ceil(rate)),
             rebalance_moves: followed.moves.len() as u64,
-            unmet: planned.unmet.clone(),
+            unmet: self
+                .not_placed()
+                .chain(planned.unmet.iter().cloned())
+                .collect(),
             plan: planned
                 .moves
                 .iter()
                 .map(|m| self.move_row(*m, None))
                 .collect(),
         }
+    }
+
+    /// What keeps partitions without an owner, or with one that is away, whatever the policy says.
+    fn not_placed(&self) -> impl Iterator<Item = String> {
+        let keeps = |problem: &Problem| {
+            matches!(
+                problem,
+                Problem::NotEnoughNodes { .. } | Problem::NodeFailed { .. }
+            )
+        };
+        let problems = self.problems().into_iter();
+        problems.filter(keeps).map(|problem| problem.to_string())
     }
 
     /// A line for each shard, by node.
@@ -82,7 +98,10 @@ impl<D: Disk> Coordinator<D> {
                 *owned.entry(Place { node, shard }).or_default() += 1;
             }
         }
-        let weight = |node: &NodeId, member: &Member| match state.draining().contains(node) {
+        // Who is to be emptied, or is away, gets nothing now.
+        let weight = |node: &NodeId, member: &Member| match state.draining().contains(node)
+            || member.status == MemberStatus::Failed
+        {
             true => 0,
             false => u64::from(member.capacity),
         };
@@ -142,13 +161,10 @@ impl<D: Disk> Coordinator<D> {
 }
 
 /// The rows of what has the same name, together.
-fn summed(
-    rows: &[PlacementRow],
-    name: impl Fn(&PlacementRow) -> Option<String>,
-) -> Vec<PlacementRow> {
+fn summed(rows: &[PlacementRow], name: impl Fn(&PlacementRow) -> String) -> Vec<PlacementRow> {
     let mut sums = BTreeMap::<String, PlacementRow>::new();
     for row in rows {
-        let Some(name) = name(row) else { continue };
+        let name = name(row);
         let sum = sums.entry(name.clone()).or_insert_with(|| PlacementRow {
             node: name,
             shard: None,

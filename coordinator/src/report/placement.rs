@@ -27,7 +27,7 @@ pub struct PlacementReport {
     pub imbalance_permille: u64,
     /// By node.
     pub nodes: Vec<PlacementRow>,
-    /// By rack, of nodes that have said theirs; its name is that of the row's node.
+    /// By rack, whose name is that of the row's node, empty for nodes that have not said theirs; none where no node has.
     pub racks: Vec<PlacementRow>,
     /// By shard.
     pub shards: Vec<PlacementRow>,

@@ -31,7 +31,7 @@ pub enum Refusal {
     #[error("not a name for a node: 1 to {NAME_BYTES_MAX} printable characters without spaces")]
     Name,
     /// Give the node another name, or stop the one that has it.
-    #[error("the name {name} belongs to node {owner}, which has not failed")]
+    #[error("the name {name} belongs to node {owner}, which has not failed: choose another --name")]
     NameTaken {
         /// The name.
         name: String,

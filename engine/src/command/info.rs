@@ -140,6 +140,8 @@ pub struct StatsInfo {
     pub http_closed: u64,
     /// Connections of TLS ports that were closed for what came over them.
     pub tls_refused: u64,
+    /// Connections that were closed for what all clients hold.
+    pub evicted_clients: u64,
     /// At the port for other nodes.
     pub peer_links_opened: u64,
     pub peer_links_refused: u64,
@@ -488,7 +490,7 @@ impl InfoSnapshot {
         text.line("sync_partial_err", 0);
         text.line("expired_keys", stats.expired_keys);
         text.line("evicted_keys", 0);
-        text.line("evicted_clients", 0);
+        text.line("evicted_clients", stats.evicted_clients);
         text.line("keyspace_hits", stats.keyspace_hits);
         text.line("keyspace_misses", stats.keyspace_misses);
         text.line("pubsub_channels", stats.pubsub_channels);

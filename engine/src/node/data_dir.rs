@@ -82,9 +82,10 @@ pub enum DataDirError {
         .0.display()
     )]
     LostLog(PathBuf),
-    /// The number of partitions is fixed at the first start: leave the flag out.
+    /// The number of partitions never changes: leave the flag out.
     #[error(
-        "data directory has {found} partitions, which is fixed; --partitions {asked} was asked"
+        "the cluster of this node has {found} partitions, and their number never changes: \
+         leave --partitions {asked} out"
     )]
     Partitions { found: u16, asked: u16 },
     /// The operating system refused.

@@ -83,6 +83,8 @@ pub struct Node {
     pub(super) ahead_notice: AheadNotice,
     /// Whether it was there when it was looked at last.
     pub(super) has_lease: bool,
+    /// Whether partitions had owners when that was looked at last.
+    pub(super) is_assigned: bool,
 }
 
 impl Node {
@@ -267,7 +269,20 @@ impl Node {
             (true, false) => tracing::warn!(
                 "no lease: no coordinator that leads has answered in time; keys get -CLUSTERDOWN until one does"
             ),
-            (false, true) => tracing::info!("there is a lease: keys are served"),
+            (false, true) => tracing::info!("there is a lease: the keys of this node are served"),
+            _ => {}
+        }
+        let entries = &self.view.table.entries;
+        let is_assigned = entries.iter().any(|entry| entry.primary().is_some());
+        match (
+            std::mem::replace(&mut self.is_assigned, is_assigned),
+            is_assigned,
+        ) {
+            (true, false) => tracing::info!(
+                min_nodes = self.view.options.min_nodes,
+                "no partition has an owner before so many nodes are there: keys get -CLUSTERDOWN"
+            ),
+            (false, true) => tracing::info!("partitions have owners"),
             _ => {}
         }
         let figures = Figures {

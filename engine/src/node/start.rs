@@ -320,6 +320,7 @@ fn spawn(
         figures: Figures::default(),
         ahead_notice: AheadNotice::default(),
         has_lease: false,
+        is_assigned: true,
     };
     let cpus = pinned(&options, shards);
     let (gate, at_gate) = flume::bounded(usize::from(shards));

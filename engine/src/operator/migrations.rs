@@ -23,6 +23,7 @@ const CLEAR: &str = "\x1b[H\x1b[2J";
 /// Plans what balances the cluster, or shows what that would be.
 pub(super) fn rebalance(command: &Rebalance) -> Result<ExitCode, OperatorError> {
     let coordinators = Coordinators::of(&command.asking)?;
+    coordinators.must_be_assigned()?;
     let is_by_load = command.by == BalanceFlag::Load;
     if command.dry_run && !is_by_load {
         let rows = coordinators.plan(&Query::Rebalance { dry_run: true })?;
@@ -123,10 +124,14 @@ pub(super) fn drain(command: &Drain) -> Result<ExitCode, OperatorError> {
         all_planned(&rows)?;
         let nodes = coordinators.nodes()?;
         let left = nodes.iter().find(|row| row.id == id);
+        let has_failed = left.is_some_and(|row| row.status == "failed");
         match left.map_or(0, |row| row.partitions) {
             0 => say(&format!(
                 "node {name} owns nothing: `ephesus node remove {name}` takes it out of the cluster\n"
             )),
+            partitions if has_failed => {
+                return Err(OperatorError::DrainsFailed { name, partitions });
+            }
             partitions if rows.is_empty() && !is_moving(&coordinators)? => {
                 return Err(OperatorError::StillOwns { name, partitions });
             }

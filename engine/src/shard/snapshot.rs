@@ -131,6 +131,7 @@ pub fn take(node: &NodeShared, shard: Option<ShardId>) -> InfoSnapshot {
             connections_rejected: sum(|s| &s.connections_rejected),
             http_closed: sum(|s| &s.http_closed),
             tls_refused: sum(|s| &s.tls_refused),
+            evicted_clients: sum(|s| &s.evicted_clients),
             peer_links_opened: node.peer_links.opened(),
             peer_links_refused: node.peer_links.refused(),
             migrations_outgoing: sum(|s| &s.migrations_outgoing),

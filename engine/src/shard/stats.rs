@@ -49,7 +49,7 @@ macro_rules! counters {
                 self.commands_by.iter().for_each(CommandStats::reset);
                 let counted = [
                     &self.commands, &self.connections_received, &self.connections_rejected, &self.http_closed,
-                    &self.tls_refused,
+                    &self.tls_refused, &self.evicted_clients,
                     &self.net_input_bytes, &self.net_output_bytes, &self.error_replies,
                     &self.denied_auth, &self.denied_command, &self.denied_key, &self.denied_channel,
                 ];
@@ -63,7 +63,7 @@ macro_rules! counters {
 counters! {
     /// Keys of copies that are not served are counted as well.
     keys_held,
-    connections, connections_received, connections_rejected, http_closed, tls_refused, commands,
+    connections, connections_received, connections_rejected, http_closed, tls_refused, evicted_clients, commands,
     net_input_bytes, net_output_bytes, error_replies,
     /// What users may not do, and wrong passwords.
     denied_auth, denied_command, denied_key, denied_channel,

@@ -236,6 +236,9 @@ fn check_certificate(
                 "is valid only in {hours} hours, by this machine's clock"
             )))
         }
+        Err(webpki::Error::InvalidCertValidity) => Err(wrong(
+            "is valid at no time: it ends before it begins".to_owned(),
+        )),
         Err(webpki::Error::RequiredEkuNotFoundContext(_)) => {
             Err(wrong("is for something else than a server".to_owned()))
         }

@@ -230,6 +230,43 @@ fn a_change_to_what_keeps_owners_waits_for_owners_that_are_away() {
 }
 
 #[test]
+fn who_has_failed_is_shown_with_what_it_owns_and_gets_no_share() {
+    let mut world = placed(2, Policy::Sticky);
+    beat(&mut world, 1, 3_000);
+    let shown = show(&mut world, None);
+    let row = |node: &str| {
+        let mut rows = shown.nodes.iter();
+        let row = rows.find(|row| row.node == node).expect("a row");
+        (row.partitions, row.share_ppm, row.fair_ppm)
+    };
+    assert_eq!(row("node-1"), (8, 500_000, 1_000_000));
+    assert_eq!(row("node-2"), (8, 500_000, 0));
+    let failed = "node node-2 has failed and owns 8 partitions";
+    assert!(
+        shown.unmet.iter().any(|unmet| unmet == failed),
+        "{:?}",
+        shown.unmet
+    );
+}
+
+#[test]
+fn racks_add_up_where_some_nodes_have_none() {
+    let row = |node: &str, rack: &str, share_ppm| PlacementRow {
+        node: node.to_owned(),
+        rack: rack.to_owned(),
+        share_ppm,
+        ..PlacementRow::default()
+    };
+    let rows = [row("a", "east", 250_000), row("b", "", 750_000)];
+    let racks = summed(&rows, |row| row.rack.clone());
+    let racks: Vec<_> = racks
+        .iter()
+        .map(|row| (row.node.as_str(), row.share_ppm))
+        .collect();
+    assert_eq!(racks, [("", 750_000), ("east", 250_000)]);
+}
+
+#[test]
 fn a_change_waits_for_a_node_that_is_away_and_has_nothing_yet() {
     let mut world = placed(1, Policy::Sticky);
     join(&mut world, 2);

@@ -112,9 +112,12 @@ fn shares(name: &str, rows: &[PlacementRow]) -> String {
         ("FAIR", Align::Right),
     ]);
     for row in rows {
+        let named = match row.node.is_empty() {
+            true => NOTHING.to_owned(),
+            false => row.node.clone(),
+        };
         table.row([
-            row.shard
-                .map_or_else(|| row.node.clone(), |shard| place(&row.node, shard)),
+            row.shard.map_or(named, |shard| place(&row.node, shard)),
             row.partitions.to_string(),
             percent(row.share_ppm, 1_000_000),
             match row.fair_ppm {

@@ -1,8 +1,10 @@
 //! HELLO, CLIENT, COMMAND, CONFIG and INFO: what clients look at before they do anything.
 
+use std::collections::BTreeSet;
+
 use super::{PROTOCOLS, Pair, Port};
 use ephesus_tests::oracle::Oracle;
-use ephesus_tests::{Node, Options, Reply};
+use ephesus_tests::{Client, Node, Options, Reply, paths};
 
 /// Commands whose key positions clients take from `COMMAND`.
 const COMMANDS: &str = "get set setnx setex psetex getset getdel getex mget mset msetnx del unlink exists touch strlen \
@@ -165,6 +167,40 @@ fn config_get_answers_what_tools_ask_for() {
         );
         assert!(client.say("CONFIG GET *").items().len() >= 12);
     }
+}
+
+/// Names of all lines but those of databases and of errors, which depend on what was done.
+fn info_fields(client: &mut Client) -> BTreeSet<String> {
+    let info = client.say("INFO everything").text();
+    let names = info
+        .lines()
+        .filter_map(|line| Some(line.split_once(':')?.0));
+    let varying = ["db0", "errorstat_", "cmdstat_", "latency_percentiles_"];
+    let fixed = names.filter(|name| !varying.iter().any(|prefix| name.starts_with(prefix)));
+    fixed.map(str::to_owned).collect()
+}
+
+#[test]
+fn fields_that_only_this_server_has_are_documented() {
+    let node = Node::start(Options::default());
+    let (redis, valkey) = (Oracle::standalone(), Oracle::valkey());
+    let known = [redis.client(), valkey.client()].map(|mut client| info_fields(&mut client));
+    let pages = ["operations", "time"].map(|page| {
+        let file = paths::workspace().join(format!("docs/{page}.md"));
+        std::fs::read_to_string(file).expect("a page")
+    });
+    let pages = pages.concat();
+    let own = info_fields(&mut node.client());
+    let own = own
+        .iter()
+        .filter(|name| !known.iter().any(|known| known.contains(*name)));
+    let missing: Vec<&String> = own
+        .filter(|name| !pages.contains(&format!("`{name}`")))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "docs/operations.md does not explain {missing:?}"
+    );
 }
 
 #[test]

@@ -196,6 +196,7 @@ impl Core {
                 if let Some(closed) = self.admission.client_budget.told.tell(self.now) {
                     tracing::warn!(client = %connection.remote, bytes, closed, "closed: the clients of this node hold more than --max-client-memory, and this one most");
                 }
+                self.stats().evicted_clients.add(1);
                 self.cut_off(token);
                 self.node.freed_memory.give_back();
             }
