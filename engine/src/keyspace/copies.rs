@@ -1,5 +1,6 @@
 //! Values that are given to other servers (MIGRATE): what they were, and whether they still are.
 
+use super::watched::Watcher;
 use super::{Keyspace, Reply};
 use crate::command::error::ClientError;
 use crate::command::spec::Cmd;
@@ -13,14 +14,14 @@ pub struct Copied {
     pub dump: Vec<u8>,
     /// What was left to live, 0: for ever.
     pub ttl_ms: u64,
-    pub expire_at_ms: u64,
 }
 
 impl Copied {
-    /// Memory that it takes.
+    /// Memory that it takes, also where its key is [watched](Keyspace::watch_copies), in nodes that are half full.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        size_of::<Copied>() + self.key.len() + self.dump.capacity()
+        let watched = 2 * size_of::<(u64, Watcher)>();
+        size_of::<Copied>() + self.key.len() + self.dump.capacity() + watched
     }
 }
 
@@ -40,18 +41,36 @@ impl Keyspace {
                 0 => 0,
                 at => at.saturating_sub(now_ms).max(1),
             },
-            expire_at_ms,
         })
     }
 
-    /// Whether a key has the value and the expiry that it had then, or is gone.
-    #[must_use]
-    pub fn is_as_copied(&self, copied: &Copied) -> bool {
-        let name = self.key(&copied.key);
-        self.entry(&name).is_none_or(|entry| {
-            entry.expire_at_ms == copied.expire_at_ms
-                && super::dump::dumped(entry.value) == copied.dump
-        })
+    fn watcher_of(&self, id: u64, index: usize, key: &[u8]) -> (u64, Watcher) {
+        let key = self.key(key);
+        let copy = Watcher::Copy {
+            id,
+            // There is memory for fewer.
+            index: u32::try_from(index).unwrap_or(u32::MAX),
+            partition: key.partition,
+        };
+        (key.hash, copy)
+    }
+
+    /// From now on writes of these keys are noted, whoever's they are; call this in the turn in which they were copied. `id`
+    /// is that of no other such keys.
+    pub fn watch_copies(&mut self, id: u64, keys: &[Copied]) {
+        for (index, copied) in keys.iter().enumerate() {
+            let (hash, copy) = self.watcher_of(id, index, &copied.key);
+            self.watched.add_copy(hash, copy);
+        }
+    }
+
+    /// Ends that; answers which of the keys were not written since, by index: they are as they were copied, or have expired.
+    pub fn unwatch_copies(&mut self, id: u64, keys: &[Copied]) -> Vec<bool> {
+        let ended = keys.iter().enumerate().map(|(index, copied)| {
+            let (hash, copy) = self.watcher_of(id, index, &copied.key);
+            self.watched.remove_copy(hash, copy)
+        });
+        ended.collect()
     }
 
     /// Removes keys, as DEL does.
@@ -74,3 +93,6 @@ impl Keyspace {
         self.execute(Cmd::Del.spec(), &args[..], slot, reply)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,8 @@
-//! Keys that clients watch (WATCH): whether any of them has changed since.
+//! Keys that clients watch (WATCH), or that are given to other servers (MIGRATE): whether any of them has changed since.
 //!
 //! A key is known by its hash: where two keys have the same one, a client learns of a change that was none, which it has to
-//! expect. A key that was there and whose deadline has passed counts as changed; that its entry is removed afterwards, or
-//! that one is removed which had expired before, changes nothing.
+//! expect. A key that was there and whose deadline has passed counts as changed to a client, and as the same to a copy, which
+//! has the deadline too; that its entry is removed afterwards, or that one is removed which had expired before, changes nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,17 +13,29 @@ use crate::net::ConnToken;
 use crate::shard::mesh::Client;
 use crate::table::NEVER_MS;
 
-/// No client is before it.
-const FIRST_CLIENT: Client = {
+/// Who wants to know whether a key changes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Watcher {
+    Client(Client),
+    /// A copy of a key that was there: that of this index among those of a MIGRATE.
+    Copy {
+        id: u64,
+        index: u32,
+        partition: PartitionId,
+    },
+}
+
+/// No watcher is before it.
+const FIRST: Watcher = {
     let (index, generation) = (0, 0);
-    (ShardId(0), ConnToken { index, generation })
+    Watcher::Client((ShardId(0), ConnToken { index, generation }))
 };
 
 /// Who watches what.
 #[derive(Default)]
 pub(super) struct Watched {
     /// By the keys' hashes, but for what has changed already.
-    by_hash: BTreeSet<(u64, Client)>,
+    by_hash: BTreeSet<(u64, Watcher)>,
     watches: BTreeMap<Client, Watch>,
 }
 
@@ -52,23 +64,26 @@ impl Default for Watch {
 }
 
 impl Watched {
+    /// Whether no change of a key matters to anybody.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
-        self.watches.is_empty()
+        self.by_hash.is_empty()
     }
 
     /// A key of that hash is written.
     #[cold]
     pub(super) fn key_changed(&mut self, hash: u64) {
-        let mut next = FIRST_CLIENT;
-        while let Some(&(found, client)) = self.by_hash.range((hash, next)..).next()
+        let mut next = FIRST;
+        while let Some(&(found, watcher)) = self.by_hash.range((hash, next)..).next()
             && found == hash
         {
-            self.by_hash.remove(&(hash, client));
-            if let Some(watch) = self.watches.get_mut(&client) {
+            self.by_hash.remove(&(hash, watcher));
+            if let Watcher::Client(client) = watcher
+                && let Some(watch) = self.watches.get_mut(&client)
+            {
                 watch.has_changed = true;
             }
-            next = client;
+            next = watcher;
         }
     }
 
@@ -77,6 +92,8 @@ impl Watched {
         for watch in self.watches.values_mut() {
             watch.has_changed |= watch.keys.iter().any(|key| key.was_there);
         }
+        let is_client = |watcher: &Watcher| matches!(watcher, Watcher::Client(_));
+        self.by_hash.retain(|(_, watcher)| is_client(watcher));
     }
 
     /// A partition leaves: whatever others may do to its keys is not seen here.
@@ -84,6 +101,8 @@ impl Watched {
         for watch in self.watches.values_mut() {
             watch.has_changed |= watch.keys.iter().any(|key| key.partition == partition);
         }
+        let has_left = |watcher: &Watcher| matches!(watcher, Watcher::Copy { partition: of, .. } if *of == partition);
+        self.by_hash.retain(|(_, watcher)| !has_left(watcher));
     }
 
     fn remove(&mut self, client: Client) {
@@ -91,8 +110,18 @@ impl Watched {
             return;
         };
         for key in watch.keys {
-            self.by_hash.remove(&(key.hash, client));
+            self.by_hash.remove(&(key.hash, Watcher::Client(client)));
         }
+    }
+
+    /// From now on changes of a key, which is here, are noted for a copy of it.
+    pub(super) fn add_copy(&mut self, hash: u64, copy: Watcher) {
+        self.by_hash.insert((hash, copy));
+    }
+
+    /// Forgets a copy; answers whether its key was not written since. That it has expired is no change.
+    pub(super) fn remove_copy(&mut self, hash: u64, copy: Watcher) -> bool {
+        self.by_hash.remove(&(hash, copy))
     }
 }
 
@@ -105,7 +134,8 @@ impl Keyspace {
             None => None,
         };
         let watch = self.watched.watches.entry(client).or_default();
-        if watch.has_changed || !self.watched.by_hash.insert((key.hash, client)) {
+        let watcher = Watcher::Client(client);
+        if watch.has_changed || !self.watched.by_hash.insert((key.hash, watcher)) {
             return;
         }
         watch.expires_from_ms = watch.expires_from_ms.min(deadline_ms.unwrap_or(NEVER_MS));

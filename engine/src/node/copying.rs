@@ -1,13 +1,13 @@
 //! MIGRATE: threads that give keys to other servers, so that no shard waits for one.
 //!
 //! Each of them dials, writes and reads for one command at a time. A server that does not answer keeps one of them for
-//! as long as the command allows.
+//! as long as the command allows each step: connecting, taking what is written in pieces, answering a key.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ephesus_wire::database;
 use ephesus_wire::resp::reply;
@@ -22,8 +22,11 @@ const THREADS_MAX: usize = 8;
 /// Commands that wait for one of them.
 const QUEUED_MAX: usize = 256;
 
-/// Bytes of values that are on their way, of all commands.
+/// Bytes of all commands that are on their way.
 const BYTES_MAX: usize = 128 << 20;
+
+/// What a target has to take in one step; so many it is with Redis.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// The longest line that a target may answer.
 const LINE_BYTES_MAX: u64 = 4096;
@@ -35,15 +38,26 @@ pub struct Job {
     pub id: u64,
     /// Who wants to know it.
     pub peer: Peer,
-    pub host: String,
+    pub host: Vec<u8>,
     /// 0: none that there could be.
     pub port: u16,
+    /// For each step; not 0.
     pub timeout: Duration,
     pub database: i64,
     pub user: Option<Vec<u8>>,
     pub password: Option<Zeroizing<Vec<u8>>>,
     pub replaces: bool,
     pub keys: Arc<[Copied]>,
+}
+
+impl Job {
+    /// Memory that it takes.
+    fn bytes(&self) -> usize {
+        let user = self.user.as_ref().map_or(0, Vec::capacity);
+        let password = self.password.as_ref().map_or(0, |text| text.capacity());
+        let keys: usize = self.keys.iter().map(Copied::bytes).sum();
+        size_of::<Job>() + self.host.capacity() + user + password + keys
+    }
 }
 
 /// What has become of a [`Job`].
@@ -93,11 +107,10 @@ impl Default for Copying {
 }
 
 impl Copying {
-    /// Makes room for the values of a job that may have to wait before it is [asked](Copying::ask) for; false if there is
-    /// none.
+    /// Makes room for a job that may have to wait before it is [asked](Copying::ask) for; false if there is none.
     #[must_use]
-    pub fn reserve(&self, keys: &[Copied]) -> bool {
-        let bytes = bytes_of(keys);
+    pub fn reserve(&self, job: &Job) -> bool {
+        let bytes = job.bytes();
         let has_room = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= BYTES_MAX;
         if !has_room {
             self.bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -109,7 +122,7 @@ impl Copying {
     /// if there are too many, and then the room is free again.
     #[must_use]
     pub fn ask(&self, job: Job) -> bool {
-        let bytes = bytes_of(&job.keys);
+        let bytes = job.bytes();
         if self.idle.load(Ordering::Acquire) <= self.jobs.len() {
             self.add_thread();
         }
@@ -140,7 +153,7 @@ impl Copying {
                         return;
                     };
                     let outcome = carry_out(&job);
-                    bytes.fetch_sub(bytes_of(&job.keys), Ordering::Relaxed);
+                    bytes.fetch_sub(job.bytes(), Ordering::Relaxed);
                     job.peer.send(Message::Copied(job.id, outcome));
                 }
             });
@@ -151,13 +164,9 @@ impl Copying {
     }
 }
 
-fn bytes_of(keys: &[Copied]) -> usize {
-    keys.iter().map(Copied::bytes).sum()
-}
-
 fn carry_out(job: &Job) -> Outcome {
     match connect(job) {
-        Ok(stream) => talk(job, &stream),
+        Ok(stream) => talk(job, stream),
         Err(error) => Outcome {
             error: Some(error),
             ..Outcome::default()
@@ -167,14 +176,13 @@ fn carry_out(job: &Job) -> Outcome {
 
 /// Connects; who refuses is told apart as Redis does, which finds it when it writes.
 fn connect(job: &Job) -> Result<TcpStream, CopyError> {
-    let found = (&*job.host, job.port).to_socket_addrs();
+    let host = std::str::from_utf8(&job.host).map_err(|_| CopyError::Connecting)?;
+    let found = (host, job.port).to_socket_addrs();
     let found = found.map_err(|_| CopyError::Connecting)?;
     let mut failure = CopyError::Connecting;
     for address in found {
         let connected = TcpStream::connect_timeout(&address, job.timeout).and_then(|stream| {
             stream.set_nodelay(true)?;
-            stream.set_read_timeout(Some(job.timeout))?;
-            stream.set_write_timeout(Some(job.timeout))?;
             Ok(stream)
         });
         match connected {
@@ -184,6 +192,63 @@ fn connect(job: &Job) -> Result<TcpStream, CopyError> {
         }
     }
     Err(failure)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how long a target is waited for, as sockets do it"
+)]
+fn clock() -> Instant {
+    Instant::now()
+}
+
+/// A connection of which each step has to be over in time, however many reads or writes it takes.
+struct Timed {
+    stream: TcpStream,
+    timeout: Duration,
+    ends: Instant,
+}
+
+impl Timed {
+    /// A step begins.
+    fn begin(&mut self) {
+        self.ends = clock() + self.timeout;
+    }
+
+    /// What is left of the step.
+    fn left(&self) -> io::Result<Option<Duration>> {
+        match self.ends.saturating_duration_since(clock()) {
+            Duration::ZERO => Err(io::ErrorKind::TimedOut.into()),
+            left => Ok(Some(left)),
+        }
+    }
+
+    /// Writes all of it, in steps.
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        for piece in bytes.chunks(PIECE_BYTES) {
+            self.begin();
+            self.write_all(piece)?;
+        }
+        Ok(())
+    }
+}
+
+impl Read for Timed {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(buf)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
 }
 
 /// What a target is told before the keys, and how many replies come to that.
@@ -213,21 +278,27 @@ fn restore(out: &mut Vec<u8>, copied: &Copied, replaces: bool) {
 }
 
 /// Sends everything, then reads all replies, as Redis does.
-fn talk(job: &Job, stream: &TcpStream) -> Outcome {
+fn talk(job: &Job, stream: TcpStream) -> Outcome {
     let mut outcome = Outcome::default();
     let (greeting, greetings) = greeting(job);
-    let mut writer = stream;
-    let mut sent = writer.write_all(&greeting);
+    let mut timed = Timed {
+        stream,
+        timeout: job.timeout,
+        ends: clock(),
+    };
+    let mut sent = timed.send(&greeting);
     for copied in &*job.keys {
-        let mut out = Vec::new();
-        restore(&mut out, copied, job.replaces);
-        sent = sent.and_then(|()| writer.write_all(&out));
+        sent = sent.and_then(|()| {
+            let mut out = Vec::new();
+            restore(&mut out, copied, job.replaces);
+            timed.send(&out)
+        });
     }
     if sent.is_err() {
         outcome.error = Some(CopyError::Writing);
         return outcome;
     }
-    let mut reader = BufReader::new(stream);
+    let mut reader = BufReader::new(timed);
     for _ in 0..greetings {
         match line(&mut reader) {
             Ok(Ok(())) => {}
@@ -258,8 +329,9 @@ fn talk(job: &Job, stream: &TcpStream) -> Outcome {
     outcome
 }
 
-/// Reads one reply: that all is well, or an error's text.
-fn line(reader: &mut BufReader<&TcpStream>) -> io::Result<Result<(), String>> {
+/// Reads one reply, in one step: that all is well, or an error's text.
+fn line(reader: &mut BufReader<Timed>) -> io::Result<Result<(), String>> {
+    reader.get_mut().begin();
     let mut line = Vec::new();
     reader.take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
     if line.pop() != Some(b'\n') {

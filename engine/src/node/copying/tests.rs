@@ -11,12 +11,11 @@ fn job(port: u16, timeout_ms: u64, keys: usize) -> (Job, flume::Receiver<Message
         key: n.to_string().into_bytes().into(),
         dump: vec![0; 1000],
         ttl_ms: 5,
-        expire_at_ms: 0,
     };
     let job = Job {
         id: 7,
         peer: Peer::new(inbox, waker),
-        host: "127.0.0.1".to_owned(),
+        host: b"127.0.0.1".to_vec(),
         port,
         timeout: Duration::from_millis(timeout_ms),
         database: 3,
@@ -46,7 +45,7 @@ fn outcome(says: &'static str, keys: usize) -> (Outcome, Vec<u8>) {
     let (port, thread) = target(says);
     let (job, messages) = job(port, 300, keys);
     let copying = Copying::default();
-    assert!(copying.reserve(&job.keys) && copying.ask(job));
+    assert!(copying.reserve(&job) && copying.ask(job));
     let message = messages.recv().expect("an outcome");
     let Message::Copied(7, outcome) = message else {
         panic!("{message:?}");
@@ -88,7 +87,7 @@ fn a_target_that_says_nothing_or_garbage_is_left_in_time() {
     assert!(nothing.taken.is_empty());
     let (job, messages) = job(1, 300, 1);
     let copying = Copying::default();
-    assert!(copying.reserve(&job.keys) && copying.ask(job));
+    assert!(copying.reserve(&job) && copying.ask(job));
     let expected = Outcome {
         error: Some(CopyError::Writing),
         ..Outcome::default()
@@ -109,12 +108,91 @@ fn jobs_are_bounded() {
             ..job.keys[0].clone()
         };
         job.keys = [big].into();
-        let has_room = copying.reserve(&job.keys);
+        let has_room = copying.reserve(&job);
         waiting.push((has_room && copying.ask(job), messages));
     }
     let taken: Vec<bool> = waiting.iter().map(|(is_taken, _)| *is_taken).collect();
     assert_eq!(taken, [true, true, true, false]);
     for (_, messages) in waiting.iter().filter(|(is_taken, _)| *is_taken) {
         assert!(messages.recv().is_ok());
+    }
+}
+
+#[test]
+fn all_that_a_job_keeps_takes_room_until_it_is_over() {
+    let big = || Some(vec![b'x'; 40 << 20]);
+    for field in 0..3 {
+        let copying = Copying::default();
+        let (mut job, _messages) = job(1, 100, 1);
+        match field {
+            0 => job.host = big().expect("bytes"),
+            1 => job.user = big(),
+            _ => job.password = big().map(Zeroizing::new),
+        }
+        let taken = [(); 4].map(|()| copying.reserve(&job));
+        assert_eq!(taken, [true, true, true, false]);
+        let bytes = copying.bytes.load(Ordering::Relaxed);
+        assert!((120 << 20..=BYTES_MAX).contains(&bytes), "{bytes}");
+    }
+    let copying = Copying::default();
+    let (mut job, messages) = job(1, 100, 1);
+    // A name that nobody has, of bytes that are no text.
+    job.host = vec![0xff; 1 << 20];
+    assert!(copying.reserve(&job) && copying.ask(job));
+    let message = messages.recv();
+    let Ok(Message::Copied(7, outcome)) = message else {
+        panic!("{message:?}");
+    };
+    assert_eq!(outcome.error, Some(CopyError::Connecting));
+    assert_eq!(copying.bytes.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_target_that_answers_or_takes_a_byte_at_a_time_is_left_in_time() {
+    // Each of them does something well within the time, and is not done after many times that.
+    for reads in [false, true] {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let port = listener.local_addr().expect("bound").port();
+        let (left, is_left) = flume::bounded::<()>(0);
+        let target = std::thread::Builder::new().spawn(move || {
+            let (mut stream, _) = listener.accept().expect("accepted");
+            let mut piece = [0; 1 << 10];
+            loop {
+                let done = match reads {
+                    true => stream.read(&mut piece).is_ok_and(|read| read > 0),
+                    false => stream.write_all(b"x").is_ok(),
+                };
+                let waited = is_left.recv_timeout(Duration::from_millis(50));
+                if !done || waited == Err(flume::RecvTimeoutError::Disconnected) {
+                    return;
+                }
+            }
+        });
+        let target = target.expect("started");
+        let (mut job, messages) = job(port, 400, 1);
+        if reads {
+            let mut copied = job.keys[0].clone();
+            copied.dump = vec![0; 32 << 20];
+            job.keys = [copied].into();
+        }
+        let copying = Copying::default();
+        let began = clock();
+        assert!(copying.reserve(&job) && copying.ask(job));
+        let message = messages.recv();
+        let Ok(Message::Copied(7, outcome)) = message else {
+            panic!("{message:?}");
+        };
+        let error = match reads {
+            true => CopyError::Writing,
+            false => CopyError::Reading,
+        };
+        assert_eq!(outcome.error, Some(error));
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "{:?}",
+            began.elapsed()
+        );
+        drop(left);
+        target.join().expect("ended");
     }
 }

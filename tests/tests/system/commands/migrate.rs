@@ -128,7 +128,16 @@ fn others_go_on_meanwhile_and_no_write_is_lost() {
     let node = node(2);
     let target = TcpListener::bind("127.0.0.1:0").expect("bound");
     let port = target.local_addr().expect("bound").port();
-    for changes in [true, false] {
+    // What others do meanwhile, and what is there afterwards if it is not removed.
+    let changes = [
+        ("SET k 2", Some(Reply::bulk("2"))),
+        ("SET k 1", Some(Reply::bulk("1"))),
+        ("DEL k", Some(Reply::NullBulk)),
+        ("FLUSHALL", Some(Reply::NullBulk)),
+        ("PEXPIRE k -1", Some(Reply::NullBulk)),
+        ("GET k", None),
+    ];
+    for (line, left) in changes {
         let (mut ours, mut other) = (node.client(), node.client());
         ours.say("SET k 1");
         let waits = std::thread::spawn(move || {
@@ -144,19 +153,63 @@ fn others_go_on_meanwhile_and_no_write_is_lost() {
             assert_eq!(other.call(&["SET", &format!("k{n}"), "x"]), Reply::ok());
         }
         assert!(began.elapsed() < Duration::from_secs(4));
-        if changes {
-            other.say("SET k 2");
-        }
+        assert_eq!(other.say(line).error(), None, "{line}");
         std::io::Write::write_all(&mut stream, b"+OK\r\n+OK\r\n").expect("written");
         let (mut ours, reply) = waits.join().expect("answered");
-        if changes {
-            assert!(error(&reply).contains("changed"), "{reply:?}");
-            assert_eq!(ours.say("GET k"), Reply::bulk("2"));
-        } else {
-            assert_eq!(reply, Reply::ok());
-            assert!(ours.say("GET k").is_nil());
+        match left {
+            Some(left) => {
+                assert!(error(&reply).contains("changed"), "{line}: {reply:?}");
+                assert_eq!(ours.say("GET k"), left, "{line}");
+            }
+            None => {
+                assert_eq!(reply, Reply::ok());
+                assert!(ours.say("GET k").is_nil());
+            }
         }
     }
+}
+
+#[test]
+fn a_key_that_expires_meanwhile_has_moved() {
+    let node = node(1);
+    let target = TcpListener::bind("127.0.0.1:0").expect("bound");
+    let port = target.local_addr().expect("bound").port();
+    let mut ours = node.client();
+    ours.say("SET k 1 PX 300");
+    let waits = std::thread::spawn(move || migrate(&mut ours, port, &["k", "0", "5000"]));
+    let (mut stream, _) = target.accept().expect("it comes");
+    let mut other = node.client();
+    while other.say("EXISTS k") != Reply::Integer(0) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::io::Write::write_all(&mut stream, b"+OK\r\n+OK\r\n").expect("written");
+    assert_eq!(waits.join().expect("answered"), Reply::ok());
+}
+
+#[test]
+fn a_key_that_is_given_to_its_own_node_stays() {
+    let node = node(2);
+    let mut ours = node.client();
+    for port in [node.port(), node.direct_port(0), node.direct_port(1)] {
+        for expires in [false, true] {
+            let set = ["SET", "k", "v", "EX", "1000"];
+            ours.call(&set[..if expires { 5 } else { 3 }]);
+            let moved = migrate(&mut ours, port, &["k", "0", "5000", "REPLACE"]);
+            // The port of another shard leads elsewhere.
+            let text = error(&moved);
+            assert!(text.contains("changed") || text.contains("MOVED"), "{text}");
+            assert_eq!(ours.say("GET k"), Reply::bulk("v"));
+            let busy = migrate(&mut ours, port, &["k", "0", "5000"]);
+            assert!(error(&busy).starts_with("ERR Target"), "{busy:?}");
+            assert_eq!(ours.say("GET k"), Reply::bulk("v"));
+        }
+    }
+    // Another database has another key.
+    let moved = migrate(&mut ours, node.port(), &["k", "1", "5000"]);
+    assert_eq!(moved, Reply::ok());
+    assert!(ours.say("GET k").is_nil());
+    ours.say("SELECT 1");
+    assert_eq!(ours.say("GET k"), Reply::bulk("v"));
 }
 
 #[test]

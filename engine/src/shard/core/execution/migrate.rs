@@ -4,8 +4,8 @@
 //! copied here, once committed --> a thread of the node writes to the target --> what that has taken is removed here
 //! ```
 //!
-//! Meanwhile clients use the keys as ever. One that has changed until the target has it stays, and the command says so: no
-//! write is lost.
+//! Meanwhile clients use the keys as ever. One that is written before the target has it stays, and the command says so: no
+//! write is lost. The target may be this very node: its RESTORE is a write as any other.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -40,6 +40,7 @@ pub(crate) struct Copies {
 struct UnderWay {
     promised: Promised,
     keys: Arc<[Copied]>,
+    /// The keys stay here, whatever happens to them meanwhile.
     stay: bool,
 }
 
@@ -95,9 +96,6 @@ impl Core {
             return Ok(Answer::Written);
         }
         let keys: Arc<[Copied]> = keys.into();
-        if !self.node.copying.reserve(&keys) {
-            return Err(ClientError::MigratesTooMany);
-        }
         let port = std::str::from_utf8(request.arg(2)).ok();
         let copies = &mut self.execution.copies;
         let id = copies.next;
@@ -105,7 +103,7 @@ impl Core {
         let job = Job {
             id,
             peer: self.node.peers[self.id].clone(),
-            host: String::from_utf8_lossy(request.arg(1)).into_owned(),
+            host: argument(1),
             port: port.and_then(|port| port.parse().ok()).unwrap_or(0),
             timeout: Duration::from_millis(migrate.timeout_ms),
             database: migrate.database,
@@ -114,6 +112,9 @@ impl Core {
             replaces: migrate.replaces,
             keys: Arc::clone(&keys),
         };
+        if !self.node.copying.reserve(&job) {
+            return Err(ClientError::MigratesTooMany);
+        }
         if gate <= self.keyspace.log.committed() {
             if !self.node.copying.ask(job) {
                 return Err(ClientError::MigratesTooMany);
@@ -125,6 +126,9 @@ impl Core {
         copies.next += 1;
         let promised = self.promise(asker).ok_or(ClientError::NotInTransaction)?;
         let stay = migrate.copies;
+        if !stay {
+            self.keyspace.watch_copies(id, &keys);
+        }
         let under_way = UnderWay {
             promised,
             keys,
@@ -146,6 +150,7 @@ impl Core {
             if !self.node.copying.ask(job) {
                 let refused = Err(ClientError::MigratesTooMany);
                 if let Some(under_way) = self.execution.copies.under_way.remove(&id) {
+                    self.keyspace.unwatch_copies(id, &under_way.keys);
                     let bytes = answered(&refused);
                     self.keep_promise(&under_way.promised, bytes, Lsn::ZERO, Room::default());
                 }
@@ -161,17 +166,21 @@ impl Core {
         let mut gate = Lsn::ZERO;
         let removed = match under_way.stay {
             true => Ok(()),
-            false => self.remove_taken(&under_way.keys, &outcome.taken, &mut gate),
+            false => {
+                let unwritten = self.keyspace.unwatch_copies(id, &under_way.keys);
+                let keys: Vec<_> = under_way.keys.iter().zip(unwritten).collect();
+                self.remove_taken(&keys, &outcome.taken, &mut gate)
+            }
         };
         let failed = outcome.error.map(ClientError::Migrate);
         let answer = answered(&failed.map_or(removed, Err));
         self.keep_promise(&under_way.promised, answer, gate, Room::default());
     }
 
-    /// Removes what a target has taken, but for what has changed since.
+    /// Removes what a target has taken, but for what was written since; `keys` tells what was not.
     fn remove_taken(
         &mut self,
-        keys: &[Copied],
+        keys: &[(&Copied, bool)],
         taken: &[usize],
         gate: &mut Lsn,
     ) -> Result<(), ClientError> {
@@ -181,9 +190,9 @@ impl Core {
         self.router.check_serving()?;
         let taken = taken.iter().filter_map(|index| keys.get(*index));
         let (mut is_all, mut same) = (true, Vec::new());
-        for copied in taken {
+        for (copied, is_unwritten) in taken {
             let is_here = self.place(slot_of(&copied.key)) == Place::Here;
-            match is_here && self.keyspace.is_as_copied(copied) {
+            match is_here && *is_unwritten {
                 true => same.push(&*copied.key),
                 false => is_all = false,
             }
