@@ -59,11 +59,14 @@ impl Prefixes {
     }
 }
 
-/// The newest [`Prefixes`], as all shards share them. Whoever executes commands looks at the version alone.
+/// The newest [`Prefixes`], as all shards share them. Whoever executes commands looks at the version, and takes them when
+/// it has changed: nobody holds the lock for longer than that takes.
 #[derive(Debug, Default)]
 pub struct SharedPrefixes {
     version: AtomicU64,
     newest: Mutex<Arc<Prefixes>>,
+    /// Held by who makes newer ones.
+    changing: Mutex<()>,
 }
 
 impl SharedPrefixes {
@@ -89,8 +92,9 @@ impl SharedPrefixes {
         added: impl IntoIterator<Item = &'a [u8]>,
         removed: impl IntoIterator<Item = &'a [u8]>,
     ) {
-        let mut newest = self.lock();
-        let mut prefixes = Prefixes::clone(&newest);
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.newest();
+        let mut prefixes = Prefixes::clone(&before);
         for prefix in removed {
             if let Some(shards) = prefixes.shards_by.get_mut(prefix) {
                 shards.remove(&shard);
@@ -105,7 +109,9 @@ impl SharedPrefixes {
         }
         prefixes.version += 1;
         let version = prefixes.version;
-        *newest = Arc::new(prefixes);
+        let newest = Arc::new(prefixes);
+        // What it was is dropped with `before`, behind the lock.
+        *self.lock() = newest;
         self.version.store(version, Ordering::Release);
     }
 }
@@ -153,5 +159,27 @@ mod tests {
         }
         assert_eq!(shared.version(), 4);
         assert!(shared.newest().is_empty() && !before.is_empty());
+    }
+
+    #[test]
+    fn shards_that_change_it_at_once_lose_nothing() {
+        let shared = SharedPrefixes::default();
+        std::thread::scope(|scope| {
+            for shard in 0..4 {
+                let shared = &shared;
+                scope.spawn(move || {
+                    for n in 0..100 {
+                        let name = format!("{shard}:{n}");
+                        shared.change(ShardId(shard), [name.as_bytes(), b"all"], []);
+                        let newest = shared.newest();
+                        assert!(newest.shards_by.contains_key(name.as_bytes()));
+                    }
+                });
+            }
+        });
+        let newest = shared.newest();
+        assert_eq!((newest.len(), newest.version()), (401, 400));
+        let all = newest.matching(b"all").next();
+        assert_eq!(all.map(|(_, shards)| shards.len()), Some(4));
     }
 }
