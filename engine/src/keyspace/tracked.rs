@@ -20,14 +20,13 @@ use crate::table::KeyHasher;
 const KEY_BYTES: usize = 112;
 const CLIENT_BYTES: usize = 32;
 
-/// Bytes of what has changed and was not taken yet; beyond it clients are told that all has.
-const INVALID_BYTES_MAX: usize = 32 << 20;
-
 /// What a table may hold; beyond it keys are forgotten, as if they had changed.
 #[derive(Clone, Copy, Debug)]
 pub struct TrackedLimits {
     pub keys: usize,
     pub bytes: usize,
+    /// Of what has changed and was not taken yet; beyond it clients are told that all has.
+    pub invalid_bytes: usize,
 }
 
 impl Default for TrackedLimits {
@@ -35,6 +34,7 @@ impl Default for TrackedLimits {
         TrackedLimits {
             keys: usize::MAX,
             bytes: usize::MAX,
+            invalid_bytes: usize::MAX,
         }
     }
 }
@@ -225,13 +225,26 @@ impl Invalid {
         self.partitions.push_back(keys);
     }
 
-    fn add_broadcast(&mut self, name: &[u8], writer: Option<Client>) {
+    /// Answers the memory that it takes.
+    fn add_broadcast(&mut self, name: &[u8], writer: Option<Client>) -> usize {
         if let Some(last) = self.broadcast.get_mut(name) {
             *last = writer;
-            return;
+            return 0;
         }
-        self.bytes += KEY_BYTES + name.len();
+        let bytes = KEY_BYTES + name.len();
+        self.bytes += bytes;
         self.broadcast.insert(name.into(), writer);
+        bytes
+    }
+
+    /// Frees a key of which nobody is told; answers its memory.
+    fn free_one(&mut self) -> Option<usize> {
+        let before = self.bytes;
+        if self.next_key().is_none() {
+            let (name, _) = self.broadcast.pop_first()?;
+            self.bytes -= KEY_BYTES + name.len();
+        }
+        Some(before - self.bytes)
     }
 }
 
@@ -240,6 +253,56 @@ impl Invalid {
 struct Removal {
     clients: BTreeSet<Client>,
     at: (PartitionId, u64),
+}
+
+/// What nobody is told of any more, and is freed in slices: at once it would take too long.
+///
+/// Whoever adds to the table, or to what is invalid, frees twice as many bytes of this. So it never has more than the table
+/// and all that is invalid and not told yet, at their bounds: from when something is discarded until nothing is left, what
+/// is added is discarded once at most, and frees itself and as much of what was there before. A key that becomes invalid
+/// takes [`CLIENT_BYTES`] more, which is less than it has freed beyond itself. No client that is closed would give any of
+/// it back, so it does not count as memory of clients.
+#[derive(Debug, Default)]
+struct Discarded {
+    tables: Vec<Keys>,
+    invalid: Vec<Invalid>,
+}
+
+impl Discarded {
+    fn is_empty(&self) -> bool {
+        self.tables.is_empty() && self.invalid.is_empty()
+    }
+
+    /// Frees a key, or what has none left; answers its memory.
+    fn free_one(&mut self) -> Option<usize> {
+        if let Some(keys) = self.tables.last_mut() {
+            let Some((_, cached)) = keys.by_hash.pop_first() else {
+                self.tables.pop();
+                return Some(size_of::<Keys>());
+            };
+            return Some(cached.bytes());
+        }
+        let freed = self.invalid.last_mut()?.free_one();
+        if freed.is_none() {
+            self.invalid.pop();
+        }
+        Some(freed.unwrap_or(size_of::<Invalid>()))
+    }
+
+    /// So many bytes were added elsewhere.
+    fn pay_for(&mut self, added: usize) {
+        let mut left = 2 * added;
+        while left > 0
+            && let Some(freed) = self.free_one()
+        {
+            left = left.saturating_sub(freed);
+        }
+    }
+
+    /// Frees about so many keys.
+    fn free_slice(&mut self, budget: usize) {
+        let _ = (0..budget).find(|_| self.free_one().is_none());
+    }
 }
 
 /// Who may have cached which keys.
@@ -254,9 +317,7 @@ pub(super) struct Tracked {
     clients: BTreeSet<Client>,
     gone: BTreeSet<Client>,
     removal: Option<Removal>,
-    /// What is freed in slices.
-    discarded: Vec<Keys>,
-    discarded_invalid: Vec<Invalid>,
+    discarded: Discarded,
     /// Of which keys clients of the node want to know whatever they have read.
     prefixes: Arc<Prefixes>,
     /// There are more of this shard's clients: until they are known all keys are noted.
@@ -278,11 +339,13 @@ impl Tracked {
         self.clients.insert(client);
         let keys = self.by_partition.entry(partition).or_default();
         let (count, items, bytes) = (keys.by_hash.len(), keys.items, keys.bytes);
+        let mut added = 0;
         match keys.by_hash.get_mut(&hash) {
             Some(cached) if *cached.name == *name => {
                 if cached.clients.add(client) {
                     keys.items += 1;
                     keys.bytes += CLIENT_BYTES;
+                    added = CLIENT_BYTES;
                 }
             }
             _ => {
@@ -290,6 +353,7 @@ impl Tracked {
                     name: name.into(),
                     clients: Clients::One(client),
                 };
+                added = cached.bytes();
                 if let Some(other) = keys.add(hash, cached) {
                     self.invalid.add_key(other, None);
                 }
@@ -301,6 +365,7 @@ impl Tracked {
         while (self.keys > self.limits.keys || self.bytes > self.limits.bytes)
             && self.forget_one((partition, hash))
         {}
+        self.discarded.pay_for(added);
         self.keep_to_bound();
     }
 
@@ -354,7 +419,8 @@ impl Tracked {
         let is_wanted = self.has_new_prefixes
             || !self.prefixes.is_empty() && self.prefixes.matching(name).next().is_some();
         if is_wanted {
-            self.invalid.add_broadcast(name, writer);
+            let added = self.invalid.add_broadcast(name, writer);
+            self.discarded.pay_for(added);
         }
         let hash = match name.len() == key.bytes.len() {
             true => key.hash,
@@ -384,17 +450,17 @@ impl Tracked {
 
     /// All keys have changed, as far as clients know.
     pub(super) fn all_changed(&mut self) {
-        self.discarded
-            .extend(std::mem::take(&mut self.by_partition).into_values());
+        let tables = std::mem::take(&mut self.by_partition);
+        self.discarded.tables.extend(tables.into_values());
         (self.keys, self.items, self.bytes) = (0, 0, 0);
         self.invalid.all = true;
     }
 
     /// What nobody has taken is not to become too much.
     fn keep_to_bound(&mut self) {
-        if self.invalid.bytes > INVALID_BYTES_MAX {
+        if self.invalid.bytes > self.limits.invalid_bytes {
             let invalid = std::mem::take(&mut self.invalid);
-            self.discarded_invalid.push(invalid);
+            self.discarded.invalid.push(invalid);
             self.all_changed();
         }
     }
@@ -407,26 +473,9 @@ impl Tracked {
 
     /// Frees about so many keys, and removes clients that have gone from as many; false when nothing is left to do.
     fn free_slice(&mut self, budget: usize) -> bool {
-        if let Some(keys) = self.discarded.last_mut() {
-            for _ in 0..budget {
-                if keys.by_hash.pop_first().is_none() {
-                    break;
-                }
-            }
-            if keys.by_hash.is_empty() {
-                self.discarded.pop();
-            }
-        }
-        if let Some(invalid) = self.discarded_invalid.last_mut() {
-            let is_empty = (0..budget)
-                .any(|_| invalid.next_key().is_none() && invalid.broadcast.pop_first().is_none());
-            if is_empty {
-                self.discarded_invalid.pop();
-            }
-        }
+        self.discarded.free_slice(budget);
         self.remove_gone(budget);
-        let is_freed = self.discarded.is_empty() && self.discarded_invalid.is_empty();
-        !is_freed || self.removal.is_some() || !self.gone.is_empty()
+        !self.discarded.is_empty() || self.removal.is_some() || !self.gone.is_empty()
     }
 
     fn remove_gone(&mut self, budget: usize) {
@@ -542,7 +591,7 @@ impl Keyspace {
 
     /// Frees what nobody is told of any more, in slices.
     pub fn discard_invalid(&mut self, invalid: Invalid) {
-        self.tracked.discarded_invalid.push(invalid);
+        self.tracked.discarded.invalid.push(invalid);
     }
 
     /// What has changed since this was last asked.

@@ -142,16 +142,86 @@ fn a_flush_empties_the_table() {
     assert!(keyspace.tracked.discarded.is_empty());
 }
 
+/// Memory of what is discarded.
+fn discarded_bytes(keyspace: &Keyspace) -> usize {
+    let Discarded { tables, invalid } = &keyspace.tracked.discarded;
+    let tables = tables.iter().map(|keys| keys.bytes);
+    tables.chain(invalid.iter().map(Invalid::held_bytes)).sum()
+}
+
+#[test]
+fn no_more_is_discarded_than_a_table_and_what_is_invalid_may_have() {
+    const TABLE: usize = 1 << 20;
+    const INVALID: usize = 256 << 10;
+    const LONG: usize = 10_000;
+    // Short names, long ones, and some of both: a few long ones discard what takes many short ones to free.
+    for (shorts, longs) in [(1, 0), (0, 1), (2_000, 100)] {
+        let mut keyspace = keyspace();
+        keyspace.set_tracked_limits(TrackedLimits {
+            bytes: TABLE,
+            invalid_bytes: INVALID,
+            ..TrackedLimits::default()
+        });
+        let (mut most, mut times) = (0, 0);
+        for n in 0..100_000 / (1 + 9 * usize::from(longs > 0)) {
+            let len = match n % (shorts + longs) < shorts {
+                true => 6,
+                false => LONG,
+            };
+            // One client after the other reads it, as far as the key stays.
+            for other in 0..n % 3 {
+                let other = u32::try_from(other).expect("small");
+                keyspace.track(client(other), format!("{n:0len$}").as_bytes());
+            }
+            let bytes = discarded_bytes(&keyspace);
+            times += usize::from(bytes > most);
+            most = most.max(bytes);
+        }
+        assert!(times > 0, "nothing was discarded");
+        let room = TABLE + INVALID + LONG + KEY_BYTES;
+        assert!(most < room + room / 8, "{most} bytes");
+        while keyspace.free_slice(100) {}
+        assert!(keyspace.tracked.discarded.is_empty());
+    }
+}
+
+#[test]
+fn changes_free_what_was_not_told() {
+    const WAITING: usize = 256 << 10;
+    let mut keyspace = keyspace();
+    let shared = crate::node::prefixes::SharedPrefixes::default();
+    shared.change(ShardId(0), [&b""[..]], []);
+    keyspace.set_prefixes(shared.newest());
+    let (mut waiting, mut most) = (Vec::new(), 0);
+    let mut waiting_bytes = 0;
+    for turn in 0..400 {
+        for n in 0..100 {
+            execute_valid(&mut keyspace, &["SET", &format!("{turn}:{n}"), "v"]);
+        }
+        let invalid = keyspace.take_invalid().expect("of this turn");
+        waiting_bytes += invalid.held_bytes();
+        waiting.push(invalid);
+        if waiting_bytes > WAITING {
+            for invalid in waiting.drain(..) {
+                keyspace.discard_invalid(invalid);
+            }
+            waiting_bytes = 0;
+        }
+        most = most.max(discarded_bytes(&keyspace));
+    }
+    assert!((WAITING..WAITING + WAITING / 4).contains(&most), "{most}");
+}
+
 #[test]
 fn beyond_the_bound_others_are_forgotten_and_told_of() {
     for limits in [
         TrackedLimits {
             keys: 10,
-            bytes: usize::MAX,
+            ..TrackedLimits::default()
         },
         TrackedLimits {
-            keys: usize::MAX,
             bytes: 10 * (KEY_BYTES + 4),
+            ..TrackedLimits::default()
         },
     ] {
         let mut keyspace = keyspace();
@@ -179,6 +249,7 @@ fn one_key_that_is_too_large_is_alone() {
     keyspace.set_tracked_limits(TrackedLimits {
         keys: 10,
         bytes: 1000,
+        ..TrackedLimits::default()
     });
     keyspace.track(client(1), b"a");
     keyspace.track(client(1), &[b'x'; 2000]);
@@ -227,7 +298,12 @@ fn clients_that_leave_free_their_part() {
 fn too_much_that_is_invalid_is_told_as_all() {
     let mut keyspace = keyspace();
     let long = |n: usize| format!("{n:060000}");
-    let count = INVALID_BYTES_MAX / 60_000 + 10;
+    let invalid_bytes = 1 << 20;
+    keyspace.set_tracked_limits(TrackedLimits {
+        invalid_bytes,
+        ..TrackedLimits::default()
+    });
+    let count = invalid_bytes / 60_000 + 10;
     for n in 0..count {
         keyspace.track(client(1), long(n).as_bytes());
     }

@@ -181,6 +181,7 @@ impl Core {
         let mut core = Core {
             id,
             router: Router::new(&node, routes),
+            admission: Admission::new(&node),
             node,
             keyspace,
             connections: Connections::default(),
@@ -189,7 +190,6 @@ impl Core {
             next_connection_id: 1 + u64::from(id.0),
             turn: 0,
             now,
-            admission: Admission::new(now),
             execution: Execution::new(seed),
             replies: PendingReplies::default(),
             has_monitors: false,

@@ -10,6 +10,7 @@ use ephesus_wire::ShardId;
 
 use crate::keyspace::large_replies::Room;
 use crate::net::ConnToken;
+use crate::node::NodeShared;
 use crate::shard::core::Core;
 use crate::shard::seldom::Seldom;
 
@@ -18,6 +19,20 @@ const REVIEW_EVERY: Duration = Duration::from_millis(1);
 
 /// Bytes of commands of clients that have gone which other shards may have; then connections wait that forward more.
 const ASKED_BY_GONE_MAX: usize = 1 << 20;
+
+/// Bytes that wait in one queue beside the connections of a shard, which is besides no more than this part of what clients
+/// may make the node hold.
+const QUEUE_BYTES_MAX: usize = 32 << 20;
+const QUEUE_PART: u64 = 16;
+
+/// Bytes beyond which each queue of a shard takes no more that no connection gives back when it is closed: what has changed
+/// in a turn and what of it is not told yet (CLIENT TRACKING), messages that are not committed, events, and deliveries
+/// (Pub/Sub). All five of all shards are five sixteenths of the budget, and the tables of tracked keys an eighth: with less
+/// than half of it, but for the last message of each queue, they alone never have all clients closed.
+pub(crate) fn queue_bytes_max(node: &NodeShared) -> usize {
+    let part = usize::try_from(node.settings.max_client_memory / QUEUE_PART).unwrap_or(usize::MAX);
+    QUEUE_BYTES_MAX.min(part / usize::from(node.shards()))
+}
 
 /// One shard's part in the node's budget.
 #[derive(Debug)]
@@ -28,6 +43,8 @@ pub(crate) struct ClientBudget {
     pub(crate) arrived: Room,
     /// Bytes of commands that other shards owe answers to, and whose clients have gone.
     pub(crate) asked_by_gone: usize,
+    /// See [`queue_bytes_max`].
+    pub(crate) queue_bytes_max: usize,
     /// What the other shards have published.
     elsewhere: u64,
     reviewed: Instant,
@@ -38,13 +55,14 @@ pub(crate) struct ClientBudget {
 }
 
 impl ClientBudget {
-    pub(crate) fn new(now: Instant) -> ClientBudget {
+    pub(crate) fn new(node: &NodeShared) -> ClientBudget {
         ClientBudget {
             held_beside: 0,
             arrived: Room::default(),
             asked_by_gone: 0,
+            queue_bytes_max: queue_bytes_max(node),
             elsewhere: 0,
-            reviewed: now,
+            reviewed: node.started,
             told: Seldom::default(),
             #[cfg(test)]
             most: 0,

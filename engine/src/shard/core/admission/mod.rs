@@ -10,8 +10,6 @@ pub(crate) mod unread;
 pub(crate) mod users;
 pub(crate) mod waiting;
 
-use std::time::Instant;
-
 use self::backlog::Backlog;
 use self::blocked::BlockedConnections;
 use self::client_budget::ClientBudget;
@@ -20,6 +18,7 @@ use self::holds::Holds;
 use self::log_room::LogRoom;
 use self::unread::UnreadClients;
 use crate::command::client::Pause;
+use crate::node::NodeShared;
 
 /// What keeps commands back.
 pub(crate) struct Admission {
@@ -66,15 +65,15 @@ impl LongTurn {
 }
 
 impl Admission {
-    pub fn new(now: Instant) -> Admission {
+    pub fn new(node: &NodeShared) -> Admission {
         Admission {
             holds: Holds::default(),
             deferred: Deferred::default(),
             backlog: Backlog::default(),
             blocked: BlockedConnections::default(),
-            unread: UnreadClients::new(now),
+            unread: UnreadClients::new(node.started),
             log_room: LogRoom::default(),
-            client_budget: ClientBudget::new(now),
+            client_budget: ClientBudget::new(node),
             pause: None,
             long_turn: LongTurn::default(),
             users_version: 0,

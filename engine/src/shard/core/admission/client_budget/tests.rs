@@ -1,7 +1,7 @@
 use ephesus_wire::ShardId;
 
 use crate::net::ListenerKind::Direct;
-use crate::shard::bed::{Bed, CLIENT_MEMORY};
+use crate::shard::bed::{Bed, CLIENT_MEMORY, command};
 
 const MIB: usize = 1 << 20;
 
@@ -72,4 +72,37 @@ fn commands_that_have_waited_for_one_turn_do_not_pass_the_budget_together() {
     let (budget, one) = (CLIENT_MEMORY as usize, 22 * MIB);
     assert!(most > budget / 2, "{most} bytes: nothing was asked for");
     assert!(most <= budget + one, "{most} bytes at a time");
+}
+
+#[test]
+fn what_waits_beside_connections_closes_nobody() {
+    let mut bed = Bed::new(1, &[]);
+    let [tracker, subscriber] = [(); 2].map(|()| bed.connect(0, Direct));
+    bed.ask(tracker, &["HELLO 3", "CLIENT TRACKING ON BCAST"]);
+    bed.ask(subscriber, &["SUBSCRIBE ch"]);
+    bed.hold_log();
+    let publish = command(&["PUBLISH", "ch", &"p".repeat(60_000)]);
+    let mut clients = vec![tracker, subscriber];
+    let mut most = 0;
+    for n in 0..24 {
+        let mut bytes = b"MULTI\r\n".to_vec();
+        for m in 0..10 {
+            bytes.extend(command(&["SET", &format!("{{a}}{m}{n:060000}"), "v"]));
+            bytes.extend(publish.repeat(5));
+        }
+        bytes.extend(b"EXEC\r\n");
+        let writer = bed.connect(0, Direct);
+        bed.send_bytes(writer, &bytes);
+        bed.settle();
+        clients.push(writer);
+        let core = bed.core(0);
+        most = most.max(core.client_bytes() - core.connections.held_bytes() as u64);
+    }
+    let max = bed.core(0).admission.client_budget.queue_bytes_max as u64;
+    assert!((max..CLIENT_MEMORY / 2).contains(&most), "{most} bytes");
+    assert!(clients.iter().all(|client| bed.is_open(*client)));
+    bed.release_log();
+    // The first messages have come, and the client that caches has been told that everything has changed.
+    assert!(bed.take(subscriber).contains("ppp"));
+    assert!(bed.take(tracker).contains("invalidate\r\n_\r\n"));
 }

@@ -90,11 +90,6 @@ impl Deliveries {
         self.queue.push_back(delivery);
     }
 
-    /// Memory of them.
-    pub(crate) fn held_bytes(&self) -> usize {
-        self.held_bytes
-    }
-
     pub(super) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
@@ -120,6 +115,11 @@ impl Deliveries {
 }
 
 impl Core {
+    /// Whether what is to be delivered besides is lost: so much waits.
+    pub(crate) fn has_enough_deliveries(&self) -> bool {
+        self.execution.pubsub.deliveries.held_bytes >= self.admission.client_budget.queue_bytes_max
+    }
+
     /// Goes on with what earlier turns have left.
     pub(crate) fn go_on_publishing(&mut self) {
         if self.has_messages() {

@@ -35,9 +35,6 @@ use crate::shard::seldom::Seldom;
 /// Bytes that a subscriber may be owed: Redis's `client-output-buffer-limit pubsub`.
 const UNREAD_BYTES_MAX: usize = 32 << 20;
 
-/// Bytes of messages that wait to be delivered; more are lost.
-pub(crate) const QUEUED_BYTES_MAX: usize = 32 << 20;
-
 /// Bytes that are delivered in one turn.
 pub(crate) const TURN_BYTES_MAX: usize = 1 << 20;
 
@@ -453,12 +450,13 @@ impl Core {
             deliveries,
             ..
         } = &mut self.execution.pubsub;
+        let bytes_max = self.admission.client_budget.queue_bytes_max;
         let turn = self.turn;
         let mut receivers = 0;
         let mut deliver = |pattern: Option<&[u8]>, subscribers: Vec<ConnToken>| {
             receivers += subscribers.len();
             // Nobody waits for subscribers: what they are too slow for is lost.
-            if subscribers.is_empty() || deliveries.held_bytes >= QUEUED_BYTES_MAX {
+            if subscribers.is_empty() || deliveries.held_bytes >= bytes_max {
                 return;
             }
             let encoded = |protocol| {

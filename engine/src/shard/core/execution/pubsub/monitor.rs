@@ -120,12 +120,13 @@ impl Core {
 
     /// Shows a line to this shard's monitors.
     pub(crate) fn show_line(&mut self, line: &[u8], executing: Option<&mut Connection>) {
+        let has_enough = self.has_enough_deliveries();
         let PubSub {
             monitors,
             deliveries,
             ..
         } = &mut self.execution.pubsub;
-        if monitors.is_empty() || deliveries.held_bytes >= super::QUEUED_BYTES_MAX {
+        if monitors.is_empty() || has_enough {
             return;
         }
         let bytes = [b"+", line, b"\r\n"].concat();

@@ -7,7 +7,7 @@ use ephesus_wire::resp::reply::{self, Protocol};
 use ephesus_wire::{Database, Lsn, ShardId, slot_of};
 
 use super::subscriptions::Kind;
-use super::{Message, PubSub, QUEUED_BYTES_MAX, check_channel, kind_of};
+use super::{Message, PubSub, check_channel, kind_of};
 use crate::command::error::ClientError;
 use crate::command::parse::ArgList;
 use crate::command::spec::Cmd;
@@ -54,8 +54,9 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    fn push(&mut self, message: &Message<'_>, gate: Lsn, reach: Reach) -> bool {
-        let has_room = self.held_bytes < QUEUED_BYTES_MAX;
+    /// Whether there was room, of so many bytes.
+    fn push(&mut self, message: &Message<'_>, gate: Lsn, reach: Reach, bytes_max: usize) -> bool {
+        let has_room = self.held_bytes < bytes_max;
         if has_room {
             let waiting = Waiting {
                 kind: message.kind,
@@ -118,7 +119,8 @@ impl Core {
             Kind::Channel => Reach::Cluster,
             Kind::Sharded | Kind::Pattern => Reach::Node,
         };
-        if outgoing.push(message, Lsn::ZERO, reach) {
+        let bytes_max = self.admission.client_budget.queue_bytes_max;
+        if outgoing.push(message, Lsn::ZERO, reach, bytes_max) {
             outgoing.undecided += 1;
         }
         let by_pattern = directory.of_patterns(message.channel);
@@ -178,6 +180,7 @@ impl Core {
         if !is_anybody_there {
             return;
         }
+        let bytes_max = self.admission.client_budget.queue_bytes_max;
         let gate = self.keyspace.log.appended();
         let (by_key, by_event) = self.node.live.events().channels();
         for Event {
@@ -193,10 +196,8 @@ impl Core {
                     channel: &[prefix.as_bytes(), channel].concat(),
                     payload,
                 };
-                self.execution
-                    .pubsub
-                    .events
-                    .push(&message, gate, Reach::Node);
+                let events = &mut self.execution.pubsub.events;
+                events.push(&message, gate, Reach::Node, bytes_max);
             };
             if by_key {
                 send("keyspace", key, name.as_bytes());
@@ -263,7 +264,8 @@ impl Core {
             payload: &incoming.message,
         };
         let events = &mut self.execution.pubsub.events;
-        if !events.push(&message, Lsn::ZERO, Reach::Shard) {
+        let bytes_max = self.admission.client_budget.queue_bytes_max;
+        if !events.push(&message, Lsn::ZERO, Reach::Shard, bytes_max) {
             self.node.exchange.dropped();
         }
         self.send_events();

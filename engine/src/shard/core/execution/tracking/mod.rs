@@ -27,6 +27,7 @@ use crate::keyspace::{Invalid, TrackedLimits};
 use crate::net::ConnToken;
 use crate::node::NodeShared;
 use crate::shard::connection::{Connection, Life};
+use crate::shard::core::admission::client_budget::queue_bytes_max;
 use crate::shard::core::replies::outbox::Ticket;
 use crate::shard::core::{Asker, Core, Step};
 use crate::shard::mesh::Kind;
@@ -78,6 +79,7 @@ pub(crate) fn limits(node: &NodeShared) -> TrackedLimits {
     TrackedLimits {
         keys: TABLE_KEYS_MAX / shards,
         bytes: TABLE_BYTES_MAX.min(part) / shards,
+        invalid_bytes: queue_bytes_max(node),
     }
 }
 

@@ -14,8 +14,8 @@ use crate::keyspace::{Invalid, InvalidKey};
 use crate::net::{ConnToken, ListenerKind};
 use crate::shard::connection::{Connection, Life};
 use crate::shard::core::Core;
+use crate::shard::core::execution::pubsub::TURN_BYTES_MAX;
 use crate::shard::core::execution::pubsub::delivery::{Audience, Delivery};
-use crate::shard::core::execution::pubsub::{QUEUED_BYTES_MAX, TURN_BYTES_MAX};
 use crate::shard::mesh::{Client, Kind};
 
 /// Bytes of one message to another shard, and of the keys of one push, about.
@@ -61,7 +61,7 @@ impl Core {
             let tracking = &mut self.execution.tracking;
             tracking.waiting_bytes += invalid.held_bytes();
             tracking.waiting.push_back((gate, invalid));
-            if tracking.waiting_bytes > QUEUED_BYTES_MAX {
+            if tracking.waiting_bytes > self.admission.client_budget.queue_bytes_max {
                 self.tell_all_instead();
             }
         }
@@ -136,7 +136,9 @@ impl Core {
             if keys.is_empty() {
                 break;
             }
-            self.broadcast(keys.iter().map(|(key, writer)| (&**key, *writer)));
+            if !self.broadcast(keys.iter().map(|(key, writer)| (&**key, *writer))) {
+                invalid.broadcasts_all = true;
+            }
             if !self.may_send() {
                 return false;
             }
@@ -154,8 +156,7 @@ impl Core {
 
     /// Whether clients of this shard, and others, take more.
     fn has_room_to_tell(&self) -> bool {
-        let held_bytes = self.execution.pubsub.deliveries.held_bytes();
-        held_bytes < QUEUED_BYTES_MAX && !self.router.peers.is_any_full()
+        !self.has_enough_deliveries() && !self.router.peers.is_any_full()
     }
 
     /// Whether this turn tells more.
@@ -217,8 +218,9 @@ impl Core {
         }
     }
 
-    /// Tells all clients with a prefix of some of these keys, which are ascending and not too many for one message.
-    fn broadcast<'a>(&mut self, keys: impl Iterator<Item = (&'a [u8], Option<Client>)>) {
+    /// Tells all clients with a prefix of some of these keys, which are ascending and not too many for one message. False
+    /// when there is no room for what keys with many prefixes make of it: some were not told.
+    fn broadcast<'a>(&mut self, keys: impl Iterator<Item = (&'a [u8], Option<Client>)>) -> bool {
         let prefixes = std::sync::Arc::clone(self.keyspace.prefixes());
         let mut by_prefix = BTreeMap::new();
         for (key, writer) in keys {
@@ -228,14 +230,25 @@ impl Core {
                 changed.push((key, writer));
             }
         }
+        let mut left = usize::from(self.node.shards()) * TURN_BYTES_MAX;
         for (prefix, (shards, changed)) in by_prefix {
+            let bytes: usize = changed.iter().map(|(key, _)| key.len()).sum();
             for &shard in shards {
-                match shard == self.id {
+                let is_told = match shard == self.id {
                     true => self.deliver_broadcast(prefix, &changed, true),
-                    false => self.tell_shard(shard, &message_of_prefix(prefix, &changed)),
+                    false if left < bytes => false,
+                    false => {
+                        left -= bytes;
+                        self.tell_shard(shard, &message_of_prefix(prefix, &changed));
+                        true
+                    }
+                };
+                if !is_told {
+                    return false;
                 }
             }
         }
+        true
     }
 
     fn tell_shard(&mut self, shard: ShardId, args: &[Vec<u8>]) {
@@ -247,7 +260,7 @@ impl Core {
 
     /// Another shard tells of keys, for clients of this one.
     pub(crate) fn told_of_keys(&mut self, request: &Request<'_>) {
-        let is_full = self.execution.pubsub.deliveries.held_bytes() >= QUEUED_BYTES_MAX;
+        let is_full = self.has_enough_deliveries();
         match request.arg(0) {
             BROKEN => {
                 decode_tokens(request.arg(1)).for_each(|token| self.redirect_is_broken(token));
@@ -272,7 +285,8 @@ impl Core {
                 let keys = (2..request.len()).step_by(2);
                 let changed = keys.map(|at| (request.arg(at), decode_client(request.arg(at + 1))));
                 let changed: Changed<'_> = changed.collect();
-                self.deliver_broadcast(request.arg(1), &changed, false);
+                let are_told = self.deliver_broadcast(request.arg(1), &changed, false);
+                self.execution.tracking.has_lost |= !are_told;
             }
             REDIRECTED => {
                 let id = ephesus_wire::resp::request::integer(request.arg(1));
@@ -340,15 +354,19 @@ impl Core {
     }
 
     /// Tells this shard's clients with that prefix of keys; those that skip what they have changed themselves, of others.
+    /// False when there was no room for some.
     fn deliver_broadcast(
         &mut self,
         prefix: &[u8],
         changed: &[(&[u8], Option<Client>)],
         is_own: bool,
-    ) {
+    ) -> bool {
         let Some(clients) = self.execution.tracking.by_prefix.get(prefix) else {
-            return;
+            return true;
         };
+        if self.has_enough_deliveries() {
+            return false;
+        }
         let skips_own = |token: &ConnToken| {
             let connection = self.connections.get(*token);
             let tracker = connection.and_then(|connection| connection.tracker.as_deref());
@@ -366,6 +384,9 @@ impl Core {
         let keys = changed.iter().map(|(key, _)| *key);
         self.deliver_push(invalidation, push_of_keys(keys), together);
         for token in apart {
+            if self.has_enough_deliveries() {
+                return false;
+            }
             let client = Some((self.id, token));
             let others = changed.iter().filter(|(_, writer)| *writer != client);
             let others: Vec<&[u8]> = others.map(|(key, _)| *key).collect();
@@ -374,6 +395,7 @@ impl Core {
                 self.deliver_push(invalidation, push, vec![token]);
             }
         }
+        true
     }
 
     /// Has a connection told for a client, if it is there.
@@ -441,7 +463,7 @@ impl Core {
                 .filter(|shard| *shard != self.id);
             let is_full = match shard {
                 Some(shard) => self.router.peers[shard].is_full(),
-                None => self.execution.pubsub.deliveries.held_bytes() >= QUEUED_BYTES_MAX,
+                None => self.has_enough_deliveries(),
             };
             if is_full {
                 connection.flushed_at = None;

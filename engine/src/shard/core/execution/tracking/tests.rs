@@ -421,6 +421,7 @@ fn clients_are_told_that_all_has_changed_where_there_is_too_much_to_tell() {
     let limits = TrackedLimits {
         keys: 10,
         bytes: 1 << 20,
+        ..TrackedLimits::default()
     };
     bed.core(1).keyspace.set_tracked_limits(limits);
     bed.ask(client, &["GET a", &format!("GET {}", key(1, 7))]);
@@ -431,4 +432,50 @@ fn clients_are_told_that_all_has_changed_where_there_is_too_much_to_tell() {
     bed.ask(writer, &["PING"]);
     assert_eq!(bed.take(client), ALL);
     assert_eq!(bed.core(1).keyspace.tracked(), (0, 0));
+}
+
+#[test]
+fn a_key_with_many_prefixes_is_not_queued_beyond_the_bound() {
+    const CLIENTS: usize = 200;
+    const KEY: usize = 60_000;
+    for shards in [1, 2] {
+        let mut bed = Bed::new(shards, &[]);
+        let clients: Vec<Client> = (1..=CLIENTS)
+            .map(|n| {
+                let shard = n as u16 % shards;
+                tracker(&mut bed, shard, &format!("BCAST PREFIX {}", "k".repeat(n)))
+            })
+            .collect();
+        let key = "k".repeat(KEY);
+        let writer = bed.connect(0, Entry);
+        bed.send(writer, &[&format!("SET {key} 1")]);
+        let held = |bed: &mut Bed| {
+            (0..shards)
+                .map(|shard| {
+                    let core = bed.core(shard);
+                    let bytes = core.execution.pubsub.held_bytes();
+                    let max = core.admission.client_budget.queue_bytes_max;
+                    assert!(bytes <= max + 2 * KEY, "{bytes} of {max} bytes");
+                    bytes
+                })
+                .sum::<usize>()
+        };
+        let mut most = 0;
+        for turn in 0..400 {
+            bed.turn(turn % shards, 4);
+            most = most.max(held(&mut bed));
+        }
+        assert!(shards > 1 || most > 1 << 20, "{most}: nothing has waited");
+        bed.settle();
+        let told = clients.into_iter().map(|client| bed.take(client));
+        let (of_key, of_all): (Vec<_>, Vec<_>) = told
+            .map(|told| (told.contains(&push(&[&key])), told.ends_with(ALL)))
+            .unzip();
+        assert!(of_key.iter().zip(&of_all).all(|(key, all)| *key || *all));
+        let count = of_key.into_iter().filter(|told| *told).count();
+        assert!(
+            (10..CLIENTS - 10).contains(&count),
+            "{count} told of the key"
+        );
+    }
 }
