@@ -180,6 +180,11 @@ pub fn all() -> Vec<Attack> {
     let expiring: Vec<u8> = (0..2000)
         .flat_map(|n| request(&["SET", &format!("brief:{n}"), "v", "PX", "20"]))
         .collect();
+    let cached = (0..300_000).map(|n| format!("{{{near}}}{n}").into_bytes());
+    let cached = [
+        request(&["CLIENT", "TRACKING", "ON"]),
+        with(&["MGET"], cached.collect()),
+    ];
     let mixed = [
         gets(&near, 12),
         with(&["SET", "mine"], vec![vec![b'm'; 8 << 20]]).repeat(4),
@@ -321,6 +326,12 @@ pub fn all() -> Vec<Attack> {
             Door::Entry,
             Manner::Converse(2),
             expiring,
+        ),
+        one(
+            "more keys to track than a table holds",
+            Door::Direct,
+            Manner::Converse(2),
+            cached.concat(),
         ),
         Attack {
             name: "garbage at every port",
