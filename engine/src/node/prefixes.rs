@@ -1,11 +1,13 @@
 //! Of which keys clients of the node want to know whatever they have read: CLIENT TRACKING with BCAST.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use ephesus_wire::ShardId;
+
+use crate::newest::{Newest, Versioned};
 
 /// Beginnings of keys, and the shards with clients that want to know of those keys.
 #[derive(Clone, Debug, Default)]
@@ -57,32 +59,52 @@ impl Prefixes {
             None
         })
     }
+
+    /// The next ones: clients of a shard want to know of keys that begin like these, or none does any more.
+    fn changed<'a>(
+        &self,
+        shard: ShardId,
+        added: impl IntoIterator<Item = &'a [u8]>,
+        removed: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Prefixes {
+        let mut next = self.clone();
+        for prefix in removed {
+            if let Some(shards) = next.shards_by.get_mut(prefix) {
+                shards.remove(&shard);
+                if shards.is_empty() {
+                    next.shards_by.remove(prefix);
+                }
+            }
+        }
+        for prefix in added {
+            let shards = next.shards_by.entry(prefix.into()).or_default();
+            shards.insert(shard);
+        }
+        next.version += 1;
+        next
+    }
 }
 
-/// The newest [`Prefixes`], as all shards share them. Whoever executes commands looks at the version, and takes them when
-/// it has changed: nobody holds the lock for longer than that takes.
-#[derive(Debug, Default)]
-pub struct SharedPrefixes {
-    version: AtomicU64,
-    newest: Mutex<Arc<Prefixes>>,
-    /// Held by who makes newer ones.
-    changing: Mutex<()>,
+impl Versioned for Prefixes {
+    fn version(&self) -> u64 {
+        self.version
+    }
 }
+
+/// The newest [`Prefixes`], as all shards share them.
+#[derive(Debug, Default)]
+pub struct SharedPrefixes(Newest<Prefixes>);
 
 impl SharedPrefixes {
     #[inline]
     #[must_use]
     pub fn version(&self) -> u64 {
-        self.version.load(Ordering::Acquire)
+        self.0.version()
     }
 
     #[must_use]
     pub fn newest(&self) -> Arc<Prefixes> {
-        Arc::clone(&self.lock())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Arc<Prefixes>> {
-        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.get()
     }
 
     /// Clients of a shard want to know of keys that begin like this, or none does any more.
@@ -92,27 +114,10 @@ impl SharedPrefixes {
         added: impl IntoIterator<Item = &'a [u8]>,
         removed: impl IntoIterator<Item = &'a [u8]>,
     ) {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = self.newest();
-        let mut prefixes = Prefixes::clone(&before);
-        for prefix in removed {
-            if let Some(shards) = prefixes.shards_by.get_mut(prefix) {
-                shards.remove(&shard);
-                if shards.is_empty() {
-                    prefixes.shards_by.remove(prefix);
-                }
-            }
-        }
-        for prefix in added {
-            let shards = prefixes.shards_by.entry(prefix.into()).or_default();
-            shards.insert(shard);
-        }
-        prefixes.version += 1;
-        let version = prefixes.version;
-        let newest = Arc::new(prefixes);
-        // What it was is dropped with `before`, behind the lock.
-        *self.lock() = newest;
-        self.version.store(version, Ordering::Release);
+        let Ok(()) = self.0.change(|newest| {
+            let next = newest.changed(shard, added, removed);
+            Ok::<_, Infallible>((next, ()))
+        });
     }
 }
 
