@@ -304,7 +304,10 @@ impl Permissions {
     fn may_use_channel(&self, channel: &[u8], is_pattern: bool, steps: &mut usize) -> Option<bool> {
         for (text, pattern) in &self.channels {
             let is_covered = match is_pattern {
-                true => **text == *channel,
+                true => {
+                    *steps = steps.checked_sub(1)?;
+                    **text == *channel
+                }
                 false => pattern.matches_within(channel, steps)?,
             };
             if is_covered {

@@ -32,21 +32,33 @@ impl Operation {
             .ok_or(ClientError::Syntax)
     }
 
-    /// Takes another value into what the ones before it came to.
-    fn take_in(self, result: &mut Vec<u8>, value: &[u8]) {
-        if result.len() < value.len() {
-            result.resize(value.len(), 0);
+    /// Takes another value into what the ones before it came to. That takes as long as the value is, or once as long as
+    /// the result: keys that are not there may be named any number of times.
+    fn take_in(self, result: &mut Combined, value: &[u8]) {
+        let Combined { bytes, zeros_from } = result;
+        if bytes.len() < value.len() {
+            bytes.resize(value.len(), 0);
         }
-        let (both, alone) = result.split_at_mut(value.len());
+        let (both, alone) = bytes.split_at_mut(value.len());
         match self {
             Operation::And => {
                 combine(both, value, |byte, other| byte & other);
-                alone.fill(0);
+                if let Some(ends) = zeros_from.checked_sub(value.len()) {
+                    alone.iter_mut().take(ends).for_each(|byte| *byte = 0);
+                    *zeros_from = value.len();
+                }
             }
             Operation::Or | Operation::Not => combine(both, value, |byte, other| byte | other),
             Operation::Xor => combine(both, value, |byte, other| byte ^ other),
         }
     }
+}
+
+/// What values came to so far.
+struct Combined {
+    bytes: Vec<u8>,
+    /// From there on `AND` has left zeros only.
+    zeros_from: usize,
 }
 
 /// One loop for each operation, of which the compiler makes one over many bytes at once.
@@ -68,7 +80,7 @@ impl Keyspace {
             return Err(ClientError::BitopNot);
         }
         check_sizes(args.arg(2), &[])?;
-        let mut result: Option<Vec<u8>> = None;
+        let mut result: Option<Combined> = None;
         let mut bytes = 0;
         self.each_key(args, (3, 1), |keyspace, _, key| {
             let value = keyspace.read(key, reply).map(|entry| entry.value);
@@ -78,12 +90,17 @@ impl Keyspace {
                 return Err(ClientError::ValuesTooLarge(VALUES_BYTES_MAX));
             }
             match &mut result {
-                None => result = Some(value.to_vec()),
+                None => {
+                    result = Some(Combined {
+                        bytes: value.to_vec(),
+                        zeros_from: value.len(),
+                    });
+                }
                 Some(result) => operation.take_in(result, value),
             }
             Ok(())
         })?;
-        let mut result = result.unwrap_or_default();
+        let mut result = result.map_or_else(Vec::new, |result| result.bytes);
         if operation == Operation::Not {
             result.iter_mut().for_each(|byte| *byte = !*byte);
         }
@@ -96,5 +113,39 @@ impl Keyspace {
         }
         reply::integer(reply.out, result.len() as i64);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Of values of any lengths, in any order.
+        #[test]
+        fn values_are_combined_as_one_byte_after_another(
+            values in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9), 1..7),
+        ) {
+            for operation in [Operation::And, Operation::Or, Operation::Xor] {
+                let mut result = Combined {
+                    bytes: values[0].clone(),
+                    zeros_from: values[0].len(),
+                };
+                values[1..].iter().for_each(|value| operation.take_in(&mut result, value));
+                let longest = values.iter().map(Vec::len).max().unwrap_or(0);
+                let byte = |at: usize| {
+                    let bytes = values.iter().map(|value| value.get(at).copied().unwrap_or(0));
+                    bytes.reduce(|one, other| match operation {
+                        Operation::And => one & other,
+                        Operation::Or | Operation::Not => one | other,
+                        Operation::Xor => one ^ other,
+                    })
+                };
+                let expected: Vec<u8> = (0..longest).filter_map(byte).collect();
+                prop_assert_eq!(&result.bytes, &expected);
+            }
+        }
     }
 }

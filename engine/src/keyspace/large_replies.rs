@@ -127,6 +127,17 @@ impl ReplyRoom {
         Some(self.hand_over())
     }
 
+    /// Takes room for a reply that several commands make: from then on none of them has to wait for some.
+    ///
+    /// # Errors
+    /// As [`ReplyRoom::take`].
+    pub fn take_joint(&mut self) -> Result<(), ClientError> {
+        match self.taken.is_empty() {
+            true => self.take(LARGE_REPLY_BYTES),
+            false => Ok(()),
+        }
+    }
+
     /// The reply is made, or it was given up and needs no room.
     pub fn end_joint(&mut self, before: Option<Room>, is_made: bool) {
         let Some(before) = before else {

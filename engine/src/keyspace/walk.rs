@@ -332,6 +332,8 @@ impl Keyspace {
         };
         let mut rows = self.slot_rows(asked.slots().0, keys);
         asked.arrange(&mut rows);
+        // Without room for it, it is written again.
+        walk.bulks.clear();
         match is_part {
             IsPart::Yes => slot_stats::write_part(&mut walk.bulks, &rows),
             IsPart::No => slot_stats::write(&mut walk.bulks, *protocol, &rows, self.counts_slots()),

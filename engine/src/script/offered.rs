@@ -360,6 +360,9 @@ impl FromLuaMulti for Call {
     }
 }
 
+/// RESP has no more than that around an argument, nor in front of the first one.
+const FRAMING_BYTES: usize = 16;
+
 const NOT_TEXT: &str = "ERR Lua redis lib command arguments must be strings or integers";
 
 impl Call {
@@ -372,8 +375,11 @@ impl Call {
         }
     }
 
+    /// What is called is as long as a client's request may be, also with what RESP has around arguments: other shards may
+    /// have to be sent it.
     fn push(&mut self, arg: &[u8]) {
-        if self.bytes.len() + arg.len() > QUERY_BYTES_MAX {
+        let framing = (self.ends.len() + 2) * FRAMING_BYTES;
+        if self.bytes.len() + arg.len() + framing > QUERY_BYTES_MAX {
             self.fault = Some("ERR the arguments of one command are too long");
         } else {
             self.bytes.extend_from_slice(arg);

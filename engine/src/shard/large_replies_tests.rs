@@ -166,3 +166,44 @@ fn a_transaction_that_is_tried_again_begins_in_the_database_of_its_client() {
         ":2\r\n+OK\r\n:0\r\n"
     );
 }
+
+#[test]
+fn what_a_transaction_cannot_take_back_is_done_once() {
+    let mut bed = bed(1, 2 * MIB, 256 * MIB);
+    let client = bed.connect(0, Entry);
+    let room = take_all(&mut bed);
+    let get = format!("GET {}", key(0, 0));
+    let transaction = [
+        "MULTI",
+        "SET a 1",
+        "CONFIG RESETSTAT",
+        "BGSAVE",
+        &get,
+        "EXEC",
+    ];
+    bed.ask(client, &transaction);
+    drop(room);
+    bed.advance(1);
+    let replies = bed.take(client);
+    let expected = "*4\r\n+OK\r\n+OK\r\n+Background saving started\r\n";
+    assert!(replies.starts_with(expected), "{replies:.200}");
+}
+
+#[test]
+fn a_walk_that_waits_for_room_is_answered_once() {
+    let mut bed = bed(1, MIB, 256 * MIB);
+    let client = bed.connect(0, Entry);
+    bed.ask(client, &["CONFIG SET cluster-slot-stats-enabled yes"]);
+    let asked = "CLUSTER SLOT-STATS ORDERBY cpu-usec LIMIT 16384";
+    let before = bed.ask(client, &[asked]);
+    assert!(before.len() > MIB, "{} bytes need no room", before.len());
+    let room = take_all(&mut bed);
+    bed.ask(client, &[asked]);
+    bed.advance(1);
+    bed.advance(1);
+    drop(room);
+    bed.advance(1);
+    let replies = bed.take(client);
+    let arrays = replies.matches("*16384\r\n").count();
+    assert_eq!(arrays, 1, "{} bytes", replies.len());
+}

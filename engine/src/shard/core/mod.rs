@@ -469,12 +469,7 @@ impl Core {
         let timed = self.begin_timed(spec, source, connection.is_pipelining);
         let scope = connection.scope();
         let answer = if spec.acts_on_keys() {
-            let answer = self.keyed(connection, scope, spec, request, source);
-            let work = self.keyspace.take_work();
-            if work > 0 {
-                connection.note_executed(work);
-            }
-            answer
+            self.keyed(connection, scope, spec, request, source)
         } else if spec.counts_keys() {
             self.keyed_by_count(connection, scope, spec, request, source)
         } else {
@@ -484,6 +479,11 @@ impl Core {
             }
             self.keyless(connection, scope, spec, request)
         };
+        // Not that of whoever comes next.
+        let work = self.keyspace.take_work();
+        if work > 0 {
+            connection.note_executed(work);
+        }
         match answer {
             Ok(Step::Done) => {}
             Ok(Step::Held) => {

@@ -180,6 +180,10 @@ impl Core {
         {
             self.check_queued(connection, spec, &request)?;
         }
+        if !spec.acts_on_keys() {
+            // It cannot be taken back, so nothing behind it may have to wait and begin again.
+            self.keyspace.room.take_joint()?;
+        }
         let timed = self.begin_timed(spec, source, true);
         let outcome = self.execute_resolved(asker, spec, user, &request);
         if outcome == Err(ClientError::LargeReplies) {

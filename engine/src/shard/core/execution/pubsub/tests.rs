@@ -1,3 +1,4 @@
+use ephesus_wire::limits::QUERY_BYTES_MAX;
 use ephesus_wire::resp::reply;
 
 use super::{PATTERNS_MAX, TURN_BYTES_MAX};
@@ -221,4 +222,25 @@ fn a_long_pattern_is_not_compared_with_any_number_of_channels() {
     assert!(found.starts_with("*1\r\n$1003\r\n"), "{found}");
     let none = bed.ask(other, &[&format!("PUBSUB CHANNELS b{long}")]);
     assert_eq!(none, "*0\r\n", "it is seen at once");
+}
+
+/// What a script publishes has to be a request that other shards take.
+#[test]
+fn a_script_publishes_no_more_than_a_client_may() {
+    let mut bed = Bed::new(2, &[]);
+    let (subscriber, publisher) = (bed.connect(1, Entry), bed.connect(0, Entry));
+    bed.ask(subscriber, &["SUBSCRIBE c"]);
+    for word in ["PUBLISH", "SPUBLISH"] {
+        let framing = 64;
+        for (bytes, expected) in [
+            (QUERY_BYTES_MAX - 24, "-ERR"),
+            (QUERY_BYTES_MAX - framing - 12, ":"),
+        ] {
+            let script = format!("return redis.call('{word}', 'c', string.rep('x', {bytes}))");
+            bed.send_bytes(publisher, &command(&["EVAL", &script, "0"]));
+            bed.settle();
+            let reply = bed.take(publisher);
+            assert!(reply.starts_with(expected), "{word} {bytes}: {reply:.200}");
+        }
+    }
 }
