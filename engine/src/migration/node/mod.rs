@@ -261,7 +261,10 @@ impl NodeMigrations {
                 epoch,
                 reason,
             } => {
-                if let Some(wiped) = layout.remove_staging(partition, epoch) {
+                // A copy of a later migration may have the same epoch, and a copy's end may be told twice.
+                let staging = layout.staging_of(partition);
+                let is_it = staging.is_some_and(|staging| staging.source.migration == migration);
+                if is_it && let Some(wiped) = layout.remove_staging(partition, epoch) {
                     (self.next.is_changed, effects.routes) = (true, true);
                     self.forget(wiped.shard, partition, epoch);
                     self.told.remove(&migration);
@@ -360,7 +363,8 @@ impl NodeMigrations {
         }
     }
 
-    /// Has what this turn has led to wait for its layout, if it is another one.
+    /// Has what this turn has led to wait for its layout, if it is another one, and for those that are being
+    /// written: a copy that one of them replaces is not forgotten before.
     fn rest(&mut self, effects: &mut Effects) {
         let mut next = std::mem::take(&mut self.next);
         if next.is_changed {
@@ -368,6 +372,8 @@ impl NodeMigrations {
             next.number = self.written;
             effects.layout = Some(next.number);
             self.resting.push_back(next);
+        } else if let Some(last) = self.resting.back_mut() {
+            last.orders.extend(next.orders);
         } else {
             effects.orders.extend(next.orders);
         }

@@ -209,6 +209,70 @@ fn a_partition_moves_to_another_shard_of_its_node() {
 }
 
 #[test]
+fn a_copy_is_not_forgotten_before_the_layout_that_replaces_it_is_durable() {
+    let mut bed = Bed::new();
+    let id = bed.plan(0, place(A, 1));
+    bed.turn(A, []);
+    bed.turn(A, []);
+    bed.report(A, confirmed(id));
+    bed.turn(A, []);
+    let (partition, old, new) = (P, Epoch(1), Epoch(2));
+    let (node, now_ms) = (&mut bed.a, bed.now_ms);
+    let mut turn = |event| node.migrations.turn([event], &mut node.layout, now_ms);
+    let epoch = new;
+    let effects = turn(Event::Report(Report::Activated { partition, epoch }));
+    let number = effects.layout.expect("another copy is served");
+    let epoch = old;
+    let effects = turn(Event::Report(Report::Dropped { partition, epoch }));
+    assert!(effects.layout.is_none(), "it names the old copy no more");
+    assert!(effects.orders.is_empty(), "{effects:?}");
+    let effects = turn(Event::Written(number));
+    let [(ShardId(1), settle), (ShardId(0), forget)] = &effects.orders[..] else {
+        panic!("{effects:?}");
+    };
+    assert!(matches!(settle, Order::Settle { epoch, .. } if *epoch == new));
+    assert!(matches!(forget, Order::Forget { epoch, .. } if *epoch == old));
+}
+
+#[test]
+fn a_copy_stays_when_the_end_of_an_earlier_one_of_its_epoch_is_told_again() {
+    let mut bed = Bed::new();
+    let first = bed.copying();
+    let wiped = |migration| Report::Wiped {
+        migration,
+        partition: P,
+        epoch: Epoch(2),
+        reason: String::new(),
+    };
+    let (reason, text) = (AbortReason::Cancelled, String::new());
+    let abort = Abort { reason, text };
+    let abort = Command::AbortMigration { id: first, abort };
+    bed.state.apply(&abort).expect("cancelled");
+    bed.turn(A, []);
+    let effects = bed.turn(B, []);
+    assert!(
+        matches!(effects.orders[..], [(ShardId(1), Order::Aborted { .. })]),
+        "{effects:?}"
+    );
+    let batch = first;
+    let reason = String::new();
+    bed.report(A, Report::RolledBack { batch, reason });
+    bed.report(B, wiped(first));
+    let (partition, epoch) = (P, Epoch(2));
+    bed.report(B, Report::Forgotten { partition, epoch });
+    let second = bed.copying();
+    let effects = bed.report(B, wiped(first));
+    assert!(
+        effects.layout.is_none() && effects.orders.is_empty(),
+        "{effects:?}"
+    );
+    let staging = bed.b.layout.staging_of(P).expect("named still");
+    assert_eq!(staging.source.migration, second);
+    let effects = bed.report(B, wiped(second));
+    assert!(effects.layout.is_some() && bed.b.layout.staging().is_empty());
+}
+
+#[test]
 fn a_source_that_has_started_again_gives_up_what_it_has_begun() {
     let mut bed = Bed::new();
     let id = bed.copying();
