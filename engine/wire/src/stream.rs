@@ -5,7 +5,7 @@
 //!   OPENS     ------------------------------->           that many OPEN follow; none before a single one
 //!   OPEN ...  ------------------------------->           opens a staging copy each
 //!             <-------------------------------  ACCEPTED or REFUSED, all of them
-//!   KEYS      ------------------------------->           makes room
+//!   KEYS      ------------------------------->           makes room, once for each copy
 //!             <-------------------------------  WINDOW .. what its log has, and what it takes behind that
 //!   DATA ...  ------------------------------->           applies, logs
 //!   FINAL     ------------------------------->           compares count and digest
@@ -68,7 +68,7 @@ pub enum Message<'a> {
     Accepted,
     /// There will be no staging copies; the text says why.
     Refused(&'a str),
-    /// So many keys are to come, about.
+    /// So many keys are to come, about; at most once for each copy.
     Keys(u64),
     /// The next records, if any, to be read with [`Records`].
     Data(&'a [u8]),

@@ -53,6 +53,8 @@ struct Copy {
     partition: PartitionId,
     epoch: Epoch,
     state: State,
+    /// KEYS has come.
+    has_keys: bool,
     /// The last record that was acknowledged; the copy's creation is 1.
     acknowledged: u64,
 }
@@ -79,6 +81,7 @@ impl Target {
             partition,
             epoch,
             state: State::Filling,
+            has_keys: false,
             acknowledged: 1,
         });
     }
@@ -146,7 +149,12 @@ impl Target {
         };
         let (keyspace, partition) = (&mut cx.core.keyspace, copy.partition);
         match message {
-            Message::Keys(count) => keyspace.expect_keys(partition, count),
+            Message::Keys(count) => {
+                if std::mem::replace(&mut copy.has_keys, true) {
+                    return Err(Broken::here("the source has sent KEYS twice"));
+                }
+                keyspace.expect_keys(partition, count);
+            }
             Message::Data(records) => {
                 let taken = keyspace
                     .import(partition, records, self.taken, more)

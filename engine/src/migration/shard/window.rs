@@ -50,9 +50,9 @@ impl Windows {
         self.0.retain(|window| window.is_used);
     }
 
-    /// The target's last word.
+    /// The target's last word; no target takes more than [`WINDOW_BYTES`].
     pub(super) fn granted(&mut self, to: Peer, credit: u64) {
-        self.of(to).credit = credit;
+        self.of(to).credit = credit.min(WINDOW_BYTES as u64);
     }
 
     /// So many bytes are under way besides.
@@ -136,6 +136,16 @@ mod tests {
         windows.count([(B, 0)].into_iter());
         windows.count([(A, 0)].into_iter());
         assert!(!windows.has_room(A), "it was forgotten meanwhile");
+    }
+
+    #[test]
+    fn no_target_is_given_more_than_a_shard_takes() {
+        let mut windows = Windows::default();
+        windows.granted(A, u64::MAX);
+        windows.sent(A, WINDOW_BYTES - 1);
+        assert!(windows.has_room(A));
+        windows.sent(A, 1);
+        assert!(!windows.has_room(A));
     }
 
     #[test]

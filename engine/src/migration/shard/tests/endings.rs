@@ -509,6 +509,11 @@ fn whatever_comes_over_a_socket_does_no_harm() {
     message.clear();
     Message::Data(b"too late").encode(MigrationId(1), 5, &mut message);
     frames.push(message);
+    let mut twice = Vec::new();
+    for sequence in [1, 2] {
+        Message::Keys(1).encode(MigrationId(1), sequence, &mut twice);
+    }
+    frames.push(twice);
     let all = garbage.into_iter().chain(frames.iter().map(|f| &f[..]));
     for (at, bytes) in all.enumerate() {
         let mut bed = Bed::new(1);
