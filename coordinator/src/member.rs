@@ -362,17 +362,17 @@ impl<D: Disk> Member<D> {
         let mut output = Output::default();
         for input in inputs {
             if let Input::Message(message) = &input
-                && !self.is_too_early(message)
-                && self.is_older_than(message)
-            {
-                return Err(MemberError::Older(self.last_entry()));
-            }
-            if let Input::Message(message) = &input
                 && !is_possible(message)
             {
                 let (kind, from) = (message.get_msg_type(), message.from);
                 tracing::debug!(?kind, from, "dropping what no coordinator sends");
                 continue;
+            }
+            if let Input::Message(message) = &input
+                && !self.is_too_early(message)
+                && self.is_older_than(message)
+            {
+                return Err(MemberError::Older(self.last_entry()));
             }
             self.forget_if_deposed(&mut output);
             self.take(input, &mut output);
@@ -495,9 +495,8 @@ impl<D: Disk> Member<D> {
     /// Whether a leader knows of decided entries that this member has not, or has others in their place: its log
     /// was rolled back after it had confirmed them, or is another one's. Raft takes that for impossible, and panics.
     fn is_older_than(&self, message: &Message) -> bool {
-        // A leader of an earlier term may not have what was decided since, and is not listened to. Raft takes what
-        // has no term for its own.
-        if message.term != 0 && message.term < self.term() {
+        // A leader of an earlier term may not have what was decided since, and is not listened to.
+        if message.term < self.term() {
             return false;
         }
         let log = &self.node.raft.raft_log;

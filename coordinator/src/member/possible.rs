@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use raft::prelude::{ConfState, Message, MessageType, Snapshot};
 
+use crate::state::State;
+
 /// No log gets there; numbers that follow those of a message cannot overflow.
 const NUMBER_MAX: u64 = 1 << 62;
 
@@ -52,9 +54,13 @@ fn is_run(message: &Message) -> bool {
     })
 }
 
+/// Whether a member can begin with a snapshot: once it is durable, every start does.
 fn is_whole(snapshot: &Snapshot, term: u64) -> bool {
     let metadata = snapshot.get_metadata();
-    metadata.index <= NUMBER_MAX && metadata.term <= term && are_members(metadata.get_conf_state())
+    metadata.index <= NUMBER_MAX
+        && metadata.term <= term
+        && are_members(metadata.get_conf_state())
+        && State::from_snapshot(&snapshot.data).is_ok()
 }
 
 /// Whether these are members as changes of one at a time lead to.

@@ -253,7 +253,7 @@ fn a_member_whose_log_was_rolled_back_says_so() {
     let message = |kind, index, log_term, commit, entries: Vec<raft::eraftpb::Entry>| {
         let mut message = Message::default();
         message.set_msg_type(kind);
-        (message.from, message.to, message.term) = (1, 2, term);
+        (message.from, message.to, message.term) = (1, 2, term + 1);
         (message.index, message.log_term, message.commit) = (index, log_term, commit);
         message.entries = entries.into();
         Input::Message(Box::new(message))
@@ -269,7 +269,7 @@ fn a_member_whose_log_was_rolled_back_says_so() {
         ),
         message(
             MessageType::MsgAppend,
-            committed,
+            committed - 1,
             term,
             committed,
             vec![entry(committed)],
@@ -284,4 +284,59 @@ fn a_member_whose_log_was_rolled_back_says_so() {
     let known = message(MessageType::MsgHeartbeat, 0, 0, last, Vec::new());
     assert_eq!(sent(&mut second, known).len(), 1);
     assert_eq!((second.committed(), second.last_entry()), (committed, last));
+}
+
+#[test]
+fn a_heartbeat_that_no_leader_sends_does_not_end_a_member() {
+    let mut world = world_of_two();
+    let first = world.members[0].as_mut().expect("runs");
+    let mut second = joined_by_second(first);
+    let (term, committed) = (second.term(), second.committed());
+    for (term, commit) in [(0, u64::MAX), (0, committed + 1), (term, u64::MAX)] {
+        let mut message = Message::default();
+        message.set_msg_type(MessageType::MsgHeartbeat);
+        (message.from, message.to) = (1, 2);
+        (message.term, message.commit) = (term, commit);
+        assert_eq!(sent(&mut second, Input::Message(Box::new(message))), []);
+    }
+    assert_eq!((second.term(), second.committed()), (term, committed));
+}
+
+#[test]
+fn a_snapshot_that_is_no_state_is_dropped_before_it_is_written() {
+    let mut world = world_of_two();
+    let first = world.members[0].as_mut().expect("runs");
+    let disk = FaultDisk::new(2);
+    let log = block_on(RaftLog::open(disk.clone(), &options(2), 0)).expect("opens");
+    let mut second = Member::new(RaftId(2), log, None, 9).expect("starts");
+    let whole = first.state().to_snapshot();
+    let snapshot = |data: Vec<u8>| {
+        let mut snapshot = Snapshot {
+            data: data.into(),
+            ..Snapshot::default()
+        };
+        let metadata = snapshot.mut_metadata();
+        (metadata.index, metadata.term) = (first.applied(), first.term());
+        let members = metadata.mut_conf_state();
+        (members.voters, members.learners) = (vec![1], vec![2]);
+        let mut message = Message::default();
+        message.set_msg_type(MessageType::MsgSnapshot);
+        (message.from, message.to, message.term) = (1, 2, first.term());
+        message.set_snapshot(snapshot);
+        Input::Message(Box::new(message))
+    };
+    for data in [
+        Vec::new(),
+        vec![0xff; 99],
+        whole[..whole.len() - 1].to_vec(),
+    ] {
+        assert_eq!(sent(&mut second, snapshot(data)), []);
+        assert_eq!((second.applied(), second.last_entry()), (0, 0));
+    }
+    drop(second);
+    let log = block_on(RaftLog::open(disk, &options(2), 0)).expect("opens");
+    let mut second = Member::new(RaftId(2), log, None, 10).expect("nothing was written");
+    assert_eq!(sent(&mut second, snapshot(whole)).len(), 1);
+    assert_eq!(second.applied(), first.applied());
+    assert_eq!(second.state(), first.state());
 }
