@@ -52,6 +52,10 @@ pub const RACK_BYTES_MAX: usize = 64;
 /// Longest address of a node or coordinator, bytes.
 pub const ADDRESS_BYTES_MAX: usize = 256;
 
+/// Most nodes of a cluster, failed ones included: with the longest names and addresses all of them take a fifth of a
+/// frame, and of a record of the log, both of which have to hold the whole state.
+pub const MEMBERS_MAX: usize = 4096;
+
 /// Most shards of a node.
 pub const SHARDS_MAX: u16 = 1024;
 

@@ -25,11 +25,19 @@ impl<D: Disk> Coordinator<D> {
             actions.push(Action::Answer(session, Answer::Refused(refusal)));
             return;
         }
-        if let Err(refusal) = registration.check() {
+        let checked = registration.check();
+        if let Err(refusal) = checked.and_then(|()| registration.check_addresses()) {
             actions.push(Action::Answer(session, Answer::Refused(refusal)));
             return;
         }
         let node = registration.node;
+        // One that has not settled yet proposes as well.
+        if self.member.is_leader()
+            && let Err(refusal) = self.state().check_room(node)
+        {
+            actions.push(Action::Answer(session, Answer::Refused(refusal)));
+            return;
+        }
         // Proved once everybody knows such starts.
         let proved = start.map(|start| Command::RegisterStart {
             registration: registration.clone(),

@@ -1,4 +1,5 @@
 use ephesus_wal::{FaultDisk, LogId, LogOptions};
+use ephesus_wire::limits::FRAME_PAYLOAD_BYTES_MAX;
 use ephesus_wire::{Epoch, PartitionId};
 use futures_lite::future::block_on;
 
@@ -9,7 +10,9 @@ use crate::member::founding;
 use crate::placement::Policy;
 use crate::protocol::{Heartbeat, VERSIONS};
 use crate::report::{COORDINATOR_SILENT_MS, Figures, Problem, Query, Report};
-use crate::state::COORDINATORS_MAX;
+use crate::state::{
+    ADDRESS_BYTES_MAX, COORDINATORS_MAX, MEMBERS_MAX, NAME_BYTES_MAX, RACK_BYTES_MAX, Refusal,
+};
 use crate::view::TableUpdate;
 
 /// Coordinators whose messages arrive at once, unless they are cut off.
@@ -23,13 +26,18 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new(count: u64) -> World {
+        World::with_segments(count, 256 << 10)
+    }
+
+    /// With segments of the log of so many bytes; the whole state is one record.
+    fn with_segments(count: u64, segment_bytes: u64) -> World {
         let peers: BTreeMap<_, _> = (1..=count)
             .map(|id| (RaftId(id), format!("c{id}:1")))
             .collect();
         let voters: Vec<RaftId> = peers.keys().copied().collect();
         let start = |id: &RaftId| {
             let options = LogOptions {
-                segment_bytes: 256 << 10,
+                segment_bytes,
                 group_bytes_max: 64 << 10,
                 ..LogOptions::new(LogId([id.0 as u8; 16]))
             };
@@ -240,6 +248,81 @@ fn one_coordinator_founds_its_cluster_at_once() {
     world.say(1, 6, heartbeat(1, 78, version));
     world.pass(100);
     assert_eq!(lease(&world.told(), 6), Some(1_000));
+}
+
+#[test]
+fn nodes_are_as_many_as_the_state_has_room_for() {
+    let mut world = World::with_segments(1, 16 << 20);
+    world.pass(60);
+    let registration = |n: usize| {
+        let mut node = [0xff; 16];
+        node[..8].copy_from_slice(&(n as u64).to_be_bytes());
+        Registration {
+            node: NodeId(node),
+            cluster: None,
+            name: format!("{n:0NAME_BYTES_MAX$}"),
+            incarnation: u64::MAX,
+            addresses: Addresses {
+                entry: "x".repeat(ADDRESS_BYTES_MAX),
+                tls_port: Some(u16::MAX),
+                peer: "x".repeat(ADDRESS_BYTES_MAX),
+                rack: "x".repeat(RACK_BYTES_MAX),
+            },
+            shards: 1,
+            capacity: crate::state::CAPACITY_DEFAULT,
+            speaks: VERSIONS,
+        }
+    };
+    let register = |n| {
+        let request = Request::RegisterStart {
+            registration: registration(n),
+            start: StartProof {
+                nonce: Nonce([0xff; 16]),
+                previous: None,
+                accepts_old: false,
+            },
+        };
+        Event::Request(SessionId(n as u64), request)
+    };
+    let turn = world.coordinators[0].turn((0..MEMBERS_MAX).map(register), world.now, 0, |_| {});
+    block_on(turn).expect("runs");
+    let state = world.coordinators[0].state();
+    assert_eq!(state.members().len(), MEMBERS_MAX);
+    let bytes = state.to_snapshot().len();
+    assert!(bytes < FRAME_PAYLOAD_BYTES_MAX / 5, "{bytes} bytes");
+    world.turn(1, Some(register(MEMBERS_MAX)));
+    let refused = Answer::Refused(Refusal::TooManyNodes);
+    assert_eq!(world.told(), [(MEMBERS_MAX as u64, refused)]);
+    world.turn(1, Some(register(0)));
+    let told = world.told();
+    assert!(
+        matches!(told[0], (0, Answer::Registered { .. })),
+        "it is a member: {told:?}"
+    );
+    assert_eq!(world.coordinators[0].state().members().len(), MEMBERS_MAX);
+}
+
+#[test]
+fn addresses_that_break_replies_are_refused() {
+    let mut world = World::new(1);
+    world.pass(60);
+    for wrong in ["a\r\n+x:1", "a b:1", "\u{e4}:1", ""] {
+        for is_entry in [true, false] {
+            let Request::Register(mut registration) = register(1) else {
+                panic!("a registration");
+            };
+            let addresses = &mut registration.addresses;
+            let address = match is_entry {
+                true => &mut addresses.entry,
+                false => &mut addresses.peer,
+            };
+            wrong.clone_into(address);
+            world.say(1, 1, Request::Register(registration));
+            let refused = Answer::Refused(Refusal::Address);
+            assert_eq!(world.told(), [(1, refused)], "{wrong:?}");
+        }
+    }
+    assert!(world.coordinators[0].state().members().is_empty());
 }
 
 #[test]

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::upgrade::Behind;
 use super::{
     ADDRESS_BYTES_MAX, CAPACITY_MAX, COORDINATORS_MAX, HEARTBEAT_TIMEOUT_MS_MAX,
-    HEARTBEAT_TIMEOUT_MS_MIN, NAME_BYTES_MAX, RACK_BYTES_MAX, SHARDS_MAX, SNAPSHOT_FORMAT,
-    SNAPSHOT_FORMAT_OLDEST, upgrade,
+    HEARTBEAT_TIMEOUT_MS_MIN, MEMBERS_MAX, NAME_BYTES_MAX, RACK_BYTES_MAX, SHARDS_MAX,
+    SNAPSHOT_FORMAT, SNAPSHOT_FORMAT_OLDEST, upgrade,
 };
 use crate::command::{ClusterId, RaftId};
 
@@ -72,8 +72,8 @@ pub enum Refusal {
         "a heartbeat timeout of {0} ms: {HEARTBEAT_TIMEOUT_MS_MIN} to {HEARTBEAT_TIMEOUT_MS_MAX}"
     )]
     HeartbeatTimeout(u32),
-    /// Give addresses of 1 to 256 bytes.
-    #[error("not an address: 1 to {ADDRESS_BYTES_MAX} bytes")]
+    /// Give addresses of 1 to 256 ASCII characters without spaces.
+    #[error("not an address: 1 to {ADDRESS_BYTES_MAX} printable ASCII characters without spaces")]
     Address,
     /// Name a coordinator that there is.
     #[error("there is no coordinator {0}")]
@@ -220,6 +220,11 @@ pub enum Refusal {
     /// Plan again, if anything at all.
     #[error("an operator has decided otherwise since this was planned")]
     Overtaken,
+    /// Remove nodes that have failed.
+    #[error(
+        "there are {MEMBERS_MAX} nodes already: remove those that have failed with `ephesus node remove`"
+    )]
+    TooManyNodes,
 }
 
 /// Why bytes are no snapshot.

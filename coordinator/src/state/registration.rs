@@ -4,8 +4,8 @@ use ephesus_wire::NodeId;
 use ephesus_wire::handshake::Versions;
 
 use super::{
-    ADDRESS_BYTES_MAX, CAPACITY_MAX, Effects, Member, MemberStatus, NAME_BYTES_MAX, RACK_BYTES_MAX,
-    Refusal, State, is_up,
+    ADDRESS_BYTES_MAX, CAPACITY_MAX, Effects, MEMBERS_MAX, Member, MemberStatus, NAME_BYTES_MAX,
+    RACK_BYTES_MAX, Refusal, State, is_up,
 };
 use crate::command::{Registration, StartProof};
 use crate::migration::AbortReason;
@@ -40,6 +40,18 @@ impl State {
                 name: from.name.clone(),
                 owner: *owner,
             });
+        }
+        Ok(())
+    }
+
+    /// Whether there is room for a node: it is a member, or one more is not too many. [`State::apply`] does not ask, as
+    /// earlier logs may hold more.
+    ///
+    /// # Errors
+    /// [`Refusal::TooManyNodes`].
+    pub fn check_room(&self, node: NodeId) -> Result<(), Refusal> {
+        if self.members.len() >= MEMBERS_MAX && !self.members.contains_key(&node) {
+            return Err(Refusal::TooManyNodes);
         }
         Ok(())
     }
@@ -144,6 +156,20 @@ impl Registration {
         check_address(&self.addresses.entry)?;
         check_address(&self.addresses.peer)?;
         check_rack(&self.addresses.rack)
+    }
+
+    /// Whether its addresses can be told to others as they are: nodes put them into replies to clients, where the end
+    /// of a line ends the reply. [`State::apply`] does not ask, as earlier logs may hold others.
+    ///
+    /// # Errors
+    /// [`Refusal::Address`].
+    pub fn check_addresses(&self) -> Result<(), Refusal> {
+        let mut addresses = [&self.addresses.entry, &self.addresses.peer].into_iter();
+        let is_told = |address: &String| address.bytes().all(|byte| byte.is_ascii_graphic());
+        if !addresses.all(is_told) {
+            return Err(Refusal::Address);
+        }
+        Ok(())
     }
 }
 

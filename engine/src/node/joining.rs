@@ -318,6 +318,6 @@ pub fn is_final(refusal: &Refusal) -> bool {
     !matches!(
         refusal,
         // The start before this one may not be counted as failed yet.
-        Refusal::NotBootstrapped | Refusal::NameTaken { .. }
+        Refusal::NotBootstrapped | Refusal::NameTaken { .. } | Refusal::TooManyNodes
     )
 }
