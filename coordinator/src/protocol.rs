@@ -26,6 +26,10 @@ use crate::report::{Figures, Query, Report};
 use crate::state::{ADDRESS_BYTES_MAX, COORDINATORS_MAX, MemberStatus, Refusal};
 use crate::view::TableUpdate;
 
+pub(crate) mod bounded;
+
+use bounded::by_partition;
+
 /// Version of these messages.
 pub const PROTOCOL_VERSION: u16 = 9;
 
@@ -83,6 +87,7 @@ pub enum Request {
         /// The node.
         node: NodeId,
         /// The copies.
+        #[serde(deserialize_with = "by_partition")]
         copies: Vec<(PartitionId, Epoch)>,
     },
     /// From an operator.
@@ -99,6 +104,7 @@ pub enum Request {
         /// The start this is about.
         incarnation: u64,
         /// The steps.
+        #[serde(deserialize_with = "by_partition")]
         steps: Vec<(MigrationId, Step)>,
     },
     /// How far the migrations are that this node is the source of; only of its current start.
@@ -108,6 +114,7 @@ pub enum Request {
         /// The start this is about.
         incarnation: u64,
         /// How far.
+        #[serde(deserialize_with = "by_partition")]
         progress: Vec<(MigrationId, Progress)>,
     },
     /// As [`Request::Register`], of a node whose directory proves which it is.
@@ -211,7 +218,7 @@ pub struct HeartbeatAnswer {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// Not a message of [`PROTOCOL_VERSION`].
+    /// Not a message of [`PROTOCOL_VERSION`], or one with more in a list than there can be.
     #[error("no message of protocol {PROTOCOL_VERSION}: {0}")]
     Encoding(#[from] postcard::Error),
     /// A message with something behind it.

@@ -1,6 +1,7 @@
 //! What happens to a coordinator, and what is to be done because of it.
 
 use ephesus_wire::handshake::Versions;
+use ephesus_wire::limits::SLOTS;
 use raft::prelude::Message;
 
 use super::{PlanJob, PlanResult, UNDECIDED_MAX};
@@ -36,15 +37,22 @@ pub enum Event {
 
 impl Event {
     /// How much of a turn's [room](Coordinator::room) it takes: as many as have to be decided because of it; the
-    /// answer to an operator may name every partition.
+    /// answer to an operator may name every partition, and so may what a node tells, which fills the room then.
     #[must_use]
     pub fn wants(&self) -> usize {
         match self {
             Event::Request(_, Request::Operator { .. }) => UNDECIDED_MAX / 4,
             Event::Request(_, Request::Steps { steps, .. }) => steps.len().clamp(1, UNDECIDED_MAX),
+            Event::Request(_, Request::Hosting { copies, .. }) => told(copies.len()),
+            Event::Request(_, Request::Progress { progress, .. }) => told(progress.len()),
             _ => 1,
         }
     }
+}
+
+/// What so many partitions that a node tells of take of a turn's room.
+fn told(partitions: usize) -> usize {
+    (partitions / (usize::from(SLOTS) / UNDECIDED_MAX)).clamp(1, UNDECIDED_MAX)
 }
 
 /// Something that is to be done; doing none of it is like a lost message.

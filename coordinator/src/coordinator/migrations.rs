@@ -165,15 +165,14 @@ impl<D: Disk> Coordinator<D> {
         if member.is_none_or(|member| member.incarnation != incarnation) {
             return;
         }
+        let ended = self.state().ended_migrations();
+        let ended = ended.filter(|(_, migration)| migration.source.node == node);
+        let ended: BTreeSet<MigrationId> = ended.map(|(id, _)| id).collect();
         for (id, progress) in progress {
-            let state = self.state();
-            let active = state.migrations().active.get(&id);
+            let active = self.state().migrations().active.get(&id);
+            let is_active = active.is_some_and(|migration| migration.source.node == node);
             // How long commands were held is known once the end is.
-            let found = active.or_else(|| {
-                let mut ended = state.ended_migrations();
-                ended.find(|(other, _)| *other == id).map(|(_, m)| m)
-            });
-            if found.is_some_and(|migration| migration.source.node == node) {
+            if is_active || ended.contains(&id) {
                 self.migrating.note(id, progress, self.now_ms);
             }
         }

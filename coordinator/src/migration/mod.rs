@@ -121,7 +121,10 @@ pub enum Step {
     Begin,
     /// From the source, said of the first migration of a batch: the target has prepared all of these. Until this was sent
     /// the source may give up alone.
-    Commit(Vec<(MigrationId, Confirmation)>),
+    Commit(
+        #[serde(deserialize_with = "crate::protocol::bounded::by_stream")]
+        Vec<(MigrationId, Confirmation)>,
+    ),
     /// From either: it goes no further, and why.
     Abort(String),
 }

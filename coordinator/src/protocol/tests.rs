@@ -311,6 +311,60 @@ fn messages_of_raft_come_back_and_groups_are_refused() {
     }
 }
 
+#[test]
+fn lists_longer_than_a_node_can_have_are_refused() {
+    let node = NodeId([1; 16]);
+    let hosting = |count: u16| Request::Hosting {
+        node,
+        copies: (0..count).map(|p| (PartitionId(p), Epoch(1))).collect(),
+    };
+    let steps = |count: u16| Request::Steps {
+        node,
+        incarnation: 1,
+        steps: (0..count)
+            .map(|id| (MigrationId(id.into()), Step::Begin))
+            .collect(),
+    };
+    let progress = |count: u16| Request::Progress {
+        node,
+        incarnation: 1,
+        progress: (0..count)
+            .map(|id| (MigrationId(id.into()), Progress::default()))
+            .collect(),
+    };
+    let commit = |count: u64| {
+        let confirmations = (0..count).map(|id| (MigrationId(id), Confirmation::default()));
+        Request::Steps {
+            node,
+            incarnation: 1,
+            steps: vec![(MigrationId(0), Step::Commit(confirmations.collect()))],
+        }
+    };
+    let (slots, streams) = (limits::SLOTS, limits::STREAM_OPENS_MAX);
+    for most in [
+        hosting(slots),
+        steps(slots),
+        progress(slots),
+        commit(streams),
+    ] {
+        let payload = most.encode().expect("fits");
+        assert_eq!(Request::decode(&payload).expect("our own"), most);
+    }
+    for more in [
+        hosting(slots + 1),
+        steps(slots + 1),
+        progress(slots + 1),
+        commit(streams + 1),
+    ] {
+        let payload = more.encode().expect("fits");
+        let error = Request::decode(&payload).expect_err("out of bounds");
+        assert!(matches!(error, ProtocolError::Encoding(_)), "{error}");
+    }
+    // So many are told to come, and take no room before they have.
+    let endless = [&[3][..], &[1; 16], &[0xff; 9], &[1]].concat();
+    assert!(Request::decode(&endless).is_err());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 

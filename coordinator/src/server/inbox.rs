@@ -69,7 +69,8 @@ impl Inbox {
 
 #[cfg(test)]
 mod tests {
-    use ephesus_wire::{MigrationId, NodeId};
+    use ephesus_wire::limits::SLOTS;
+    use ephesus_wire::{Epoch, MigrationId, NodeId, PartitionId};
 
     use super::*;
     use crate::command::RaftId;
@@ -116,6 +117,17 @@ mod tests {
         assert_eq!(inbox.take(90).len(), 3);
         assert_eq!(inbox.take(91).len(), 4, "a request is taken as a whole");
         assert!(inbox.take(0).is_empty());
+        drop(inbox.take(usize::MAX));
+        let copies = |count| Request::Hosting {
+            node: NodeId([1; 16]),
+            copies: (0..count).map(|p| (PartitionId(p), Epoch(1))).collect(),
+        };
+        for count in [SLOTS, 100, 100, SLOTS, SLOTS] {
+            let event = Event::Request(SessionId(1), copies(count));
+            requests.try_send(event).expect("there is room");
+        }
+        assert_eq!(inbox.take(UNDECIDED_MAX).len(), 1, "all partitions at once");
+        assert_eq!(inbox.take(UNDECIDED_MAX).len(), 3);
         drop(inbox.take(usize::MAX));
         for id in 0..100 {
             let query = Query::Partitions;
