@@ -136,15 +136,20 @@ impl Leader {
     /// Takes what a node or operator says; false: there is no room now, and its link waits.
     pub(super) fn hear(&self, session: SessionId, request: &[u8]) -> Result<bool> {
         heap::counted(|| {
+            let Some(held) = self.senders.1.hold(request.len()) else {
+                return Ok(false);
+            };
             let request = Request::decode(request).map_err(|e| wrong("a request", e))?;
             let event = Event::Request(session, request);
-            Ok(self.senders.1.try_send(event).is_ok())
+            Ok(self.senders.1.try_send(event, Some(held)))
         })
     }
 
     /// A node's connection is gone.
     pub(super) fn close(&self, session: SessionId) {
-        heap::counted(|| drop(self.senders.1.try_send(Event::Closed(session))));
+        heap::counted(|| {
+            let _ = self.senders.1.try_send(Event::Closed(session), None);
+        });
     }
 
     pub(super) fn introduce(&self, id: RaftId) {
@@ -186,8 +191,9 @@ impl Leader {
                     Action::AnswerAll(sessions, answer) => self.answer(sessions, &answer)?,
                     Action::Plan(job) => {
                         let made = Event::Planned(Box::new(job.run()));
-                        let sent = self.senders.1.try_send(made);
-                        sent.map_err(|e| wrong("a plan", e))?;
+                        if !self.senders.1.try_send(made, None) {
+                            return Err(wrong("a plan", "no place for it"));
+                        }
                     }
                     Action::Close(_) | Action::Raft { .. } | Action::Coordinators { .. } => {}
                 }

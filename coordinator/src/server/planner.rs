@@ -2,18 +2,19 @@
 
 use std::thread::JoinHandle;
 
+use super::inbox::Requests;
 use crate::coordinator::{Event, PlanJob};
 
 /// Makes one plan after another, on a thread that begins with the first.
 #[derive(Debug)]
 pub(super) struct Planner {
-    made: flume::Sender<Event>,
+    made: Requests,
     running: Option<(flume::Sender<PlanJob>, JoinHandle<()>)>,
 }
 
 impl Planner {
     /// One whose plans go to `made`.
-    pub(super) fn new(made: flume::Sender<Event>) -> Planner {
+    pub(super) fn new(made: Requests) -> Planner {
         Planner {
             made,
             running: None,
@@ -27,7 +28,10 @@ impl Planner {
             let made = self.made.clone();
             let run = move || {
                 for job in waiting {
-                    if made.send(Event::Planned(Box::new(job.run()))).is_err() {
+                    if made
+                        .send_blocking(Event::Planned(Box::new(job.run())))
+                        .is_err()
+                    {
                         return;
                     }
                 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use ephesus_wire::NodeId;
 use ephesus_wire::handshake::{Identity, LinkRole};
 
-use super::inbox::Senders;
+use super::inbox::{REQUEST_BYTES_MAX, Senders};
 use super::met::{Met, Side, Stranger};
 use super::peers::{Doorbells, Voice};
 use crate::command::RaftId;
@@ -31,6 +31,8 @@ enum Fault {
     Node { found: NodeId, expected: NodeId },
     #[error(transparent)]
     Stranger(#[from] Stranger),
+    #[error("requests that wait would take more than {REQUEST_BYTES_MAX} bytes")]
+    Crowded,
     #[error("the coordinator stops")]
     Stopping,
 }
@@ -122,11 +124,13 @@ impl Sessions {
             let fault = self.hear(&mut link, session, &peer).await;
             self.senders.borrow_mut().remove(&session);
             // The coordinator may have stopped.
-            let _ = self.events.1.send_async(Event::Closed(session)).await;
+            let _ = self.events.1.send(Event::Closed(session), None).await;
             fault
         };
         match fault {
-            Fault::Link(_) | Fault::Stopping => tracing::debug!(%address, %fault, "link closed"),
+            Fault::Link(_) | Fault::Crowded | Fault::Stopping => {
+                tracing::debug!(%address, %fault, "link closed");
+            }
             _ => faults.note(address, &fault),
         }
     }
@@ -138,6 +142,9 @@ impl Sessions {
             let message = match link.recv().await {
                 Ok(message) => message,
                 Err(error) => return error.into(),
+            };
+            let Some(held) = self.events.1.hold(message.payload.len()) else {
+                return Fault::Crowded;
             };
             let request = match message.kind {
                 kind::ALIVE => continue,
@@ -161,7 +168,7 @@ impl Sessions {
                 continue;
             }
             let event = Event::Request(session, request);
-            if self.events.1.send_async(event).await.is_err() {
+            if self.events.1.send(event, Some(held)).await.is_err() {
                 return Fault::Stopping;
             }
         }
