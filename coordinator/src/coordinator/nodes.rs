@@ -12,6 +12,19 @@ use crate::protocol::{Answer, Heartbeat, HeartbeatAnswer};
 use crate::state::{Refusal, SHARDS_MAX};
 
 impl<D: Disk> Coordinator<D> {
+    /// What is asked of a registration before it is proposed, also by a leader that has not settled yet.
+    fn check_registration(&self, registration: &Registration) -> Result<(), Refusal> {
+        if registration.shards > SHARDS_MAX {
+            return Err(Refusal::Shards(registration.shards));
+        }
+        registration.check()?;
+        registration.check_addresses()?;
+        match self.member.is_leader() {
+            true => self.state().check_room(registration.node),
+            false => Ok(()),
+        }
+    }
+
     pub(super) fn register(
         &mut self,
         session: SessionId,
@@ -20,24 +33,11 @@ impl<D: Disk> Coordinator<D> {
         inputs: &mut Vec<Input>,
         actions: &mut Vec<Action>,
     ) {
-        if registration.shards > SHARDS_MAX {
-            let refusal = Refusal::Shards(registration.shards);
-            actions.push(Action::Answer(session, Answer::Refused(refusal)));
-            return;
-        }
-        let checked = registration.check();
-        if let Err(refusal) = checked.and_then(|()| registration.check_addresses()) {
+        if let Err(refusal) = self.check_registration(&registration) {
             actions.push(Action::Answer(session, Answer::Refused(refusal)));
             return;
         }
         let node = registration.node;
-        // One that has not settled yet proposes as well.
-        if self.member.is_leader()
-            && let Err(refusal) = self.state().check_room(node)
-        {
-            actions.push(Action::Answer(session, Answer::Refused(refusal)));
-            return;
-        }
         // Proved once everybody knows such starts.
         let proved = start.map(|start| Command::RegisterStart {
             registration: registration.clone(),

@@ -103,10 +103,7 @@ fn nodes(rows: &[NodeRow]) -> String {
             } else {
                 row.status.clone()
             },
-            match row.rack.as_str() {
-                "" => NOTHING.to_owned(),
-                rack => rack.to_owned(),
-            },
+            or_nothing(&row.rack),
             row.shards.to_string(),
             row.partitions.to_string(),
             heard(row.keys.to_string()),
@@ -118,6 +115,14 @@ fn nodes(rows: &[NodeRow]) -> String {
         ]);
     }
     table.render()
+}
+
+/// A name, if there is one.
+fn or_nothing(name: &str) -> String {
+    match name {
+        "" => NOTHING.to_owned(),
+        name => name.to_owned(),
+    }
 }
 
 /// Neighbours that differ in nothing but their epochs are one line.

@@ -6,7 +6,7 @@ use ephesus_coordinator::report::{PlacementReport, PlacementRow, PlacementState}
 
 use super::super::table::{Align, Table};
 use super::super::units;
-use super::{NOTHING, place};
+use super::{NOTHING, or_nothing, place};
 
 /// Where the table stands against the policy that holds.
 pub(super) fn placement(report: &PlacementReport) -> String {
@@ -112,12 +112,9 @@ fn shares(name: &str, rows: &[PlacementRow]) -> String {
         ("FAIR", Align::Right),
     ]);
     for row in rows {
-        let named = match row.node.is_empty() {
-            true => NOTHING.to_owned(),
-            false => row.node.clone(),
-        };
         table.row([
-            row.shard.map_or(named, |shard| place(&row.node, shard)),
+            row.shard
+                .map_or_else(|| or_nothing(&row.node), |shard| place(&row.node, shard)),
             row.partitions.to_string(),
             percent(row.share_ppm, 1_000_000),
             match row.fair_ppm {
